@@ -72,13 +72,12 @@ def test_new_room_brings_back_the_gangs_that_it_can_hold(harness: SchedulerHarne
 @pytest.mark.parametrize(
     "changed",
     [
-        builders.make_node("n1", cpu="4", labels={"zone": "b"}, version=2),
         builders.make_node("n2", cpu="8"),
         builders.make_queue(weight=2, version=2),
         builders.make_priority_class("high", 10),
         builders.make_pod_group("small", 1, version=2),
     ],
-    ids=["labels", "node", "queue", "priority", "group"],
+    ids=["node", "queue", "priority", "group"],
 )
 def test_a_relevant_change_brings_back_a_skipped_gang(
     harness: SchedulerHarness, changed: core.Node
@@ -217,3 +216,71 @@ def test_a_plugin_that_fails_while_unschedulable_gangs_are_found_stops_no_sessio
     )
     assert decided.decisions == ()
     assert "RuntimeError: odd" in decided.failures["binpack"]
+
+
+# Equal gangs -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def line() -> SchedulerHarness:
+    """A full node of 6 cores; four equal gangs of one pod of 2 cores wait, the oldest first."""
+    made = SchedulerHarness()
+    made.see(builders.make_queue(), builders.make_node("n1", cpu="6"))
+    made.see(builders.make_pod_group("runs", 1, phase="Running"))
+    made.see(builders.make_pod("runs-0", "runs", cpu="4", node="n1", phase="Running"))
+    made.see(builders.make_pod("runs-1", "runs", cpu="2", node="n1", phase="Running"))
+    for at in range(4):
+        made.see(builders.make_pod_group(f"equal-{at}", 1), *gang(f"equal-{at}", "2", 1))
+    made.session()
+    return made
+
+
+def free(harness: SchedulerHarness, pod: str, cpu: str) -> None:
+    harness.lose(builders.make_pod(pod, "runs", cpu=cpu, node="n1", phase="Running"))
+
+
+def bound(decided: schedule.SessionResult) -> list[str]:
+    return sorted(bind.pod for statement in decided.decisions for bind in statement.binds)
+
+
+def test_new_room_brings_back_only_the_first_of_equal_gangs(line: SchedulerHarness) -> None:
+    free(line, "runs-0", "4")
+    assert aside(line) == {"equal-1", "equal-2", "equal-3"}
+
+
+def test_each_equal_gang_that_starts_brings_back_the_next_one(line: SchedulerHarness) -> None:
+    free(line, "runs-0", "4")
+    assert bound(line.session()) == ["equal-0-w-0", "equal-1-w-0"]
+    assert aside(line) == {"equal-2", "equal-3"}
+    free(line, "runs-1", "2")
+    assert bound(line.session()) == ["equal-2-w-0"]
+
+
+def test_no_equal_gang_is_tried_without_room_for_its_minimum(harness: SchedulerHarness) -> None:
+    """``small`` needs two pods of one core."""
+    harness.lose(builders.make_pod("runs-0", "runs", cpu="3", node="n1", phase="Running"))
+    harness.see(
+        builders.make_pod("other-0", cpu="2500m", node="n1", scheduler="other", phase="Running")
+    )
+    assert aside(harness) == {"small", "big"}
+
+
+def test_equal_gangs_that_a_limit_left_out_start_in_the_next_session(
+    line: SchedulerHarness,
+) -> None:
+    free(line, "runs-0", "4")
+    limited = msgspec.structs.replace(POLICY, max_in_flight=1)
+    first = schedule.run_session(line.cache, builders.NOON, limited)
+    assert bound(first) == ["equal-0-w-0"]
+    assert "equal-1" not in aside(line)
+
+
+def test_a_gang_with_a_placed_pod_waits_in_no_line(line: SchedulerHarness) -> None:
+    """Its next pod takes a turn of its own."""
+    line.see(builders.make_pod_group("elastic", 1, phase="Running"))
+    line.see(builders.make_pod("elastic-w-9", "elastic", cpu="0", node="n1", phase="Running"))
+    line.see(*gang("elastic", "2", 1))
+    line.session()
+    assert "elastic" in aside(line)
+    free(line, "runs-0", "4")
+    assert "elastic" not in aside(line)

@@ -5,6 +5,7 @@ The text is that of Volcano's conditions. Only explanations that differ from the
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -70,16 +71,15 @@ def explain_waiting(
     # Explanations of unadmitted jobs that the session skipped stay as they are.
     left = closed.model.unadmitted.keys() - closed.resumed
     for key in sorted(cache.waiting - left):
-        now[key] = None
         job = cache.model.job(key)
+        if job is not None and closed.skips(key) and key not in awaiting_plan:
+            lines.setdefault(job.queue, []).append(job)
+            continue
+        now[key] = None
         if job is None:
             now[key] = _unreadable(cache, key)
             continue
         if key in awaiting_plan:
-            continue
-        if closed.skips(key):
-            now[key] = cache.explained.get(key)
-            lines.setdefault(job.queue, []).append(job)
             continue
         refused = (backing_off or {}).get(key)
         blocking = _blocking_reason(cache, closed, job, refused)
@@ -137,18 +137,23 @@ def _queue_order_changes(
     lines: dict[str, list[entities.Job]],
 ) -> Iterator[messages.QueueOrdered]:
     """Each queue's waiting gangs in job order, if the order changed."""
-    unadmitted = closed.model.unadmitted
+    unadmitted, unschedulable = closed.model.unadmitted, cache.unschedulable_gangs
     key_of = closed.job_key()
+
+    def position(job: entities.Job) -> Any:
+        known = unschedulable.position(job.key) if closed.skips(job.key) else ()
+        return known or key_of(job)
+
     for queue in sorted({*lines, *unadmitted.queues()}):
         jobs = lines.get(queue, [])
         there = [job for job in jobs if job.key in closed.jobs]
         others = [job.key for job in jobs if job.key not in closed.jobs]
         for job in there:
             closed.job_order_changed(job)
-        tried = sorted([(key_of(job), job.key) for job in there])
+        waiting = sorted([(position(job), job.key) for job in there])
         skipped = [pair for pair in unadmitted.ordered(queue) if pair[1] not in closed.resumed]
         # Both are sorted: a merge.
-        keys = [key for _, key in (sorted([*skipped, *tried]) if skipped else tried)]
+        keys = [key for _, key in (sorted([*skipped, *waiting]) if skipped else waiting)]
         yield from cache.ordered.changed_chunks(queue, [*keys, *others])
 
 

@@ -65,8 +65,22 @@ def _give_turn(
         return
     if not _try_job(ssn, queue, attempt):
         ssn.job_blocked(attempt.job)
-    elif attempt.tasks:
+        return
+    if attempt.tasks:
         heap.push(attempt)
+    behind = _next_equal(ssn, attempt.job)
+    if behind is not None:
+        heap.push(behind)
+
+
+def _next_equal(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
+    """The gang behind this one in its line, which the session has skipped so far."""
+    key = ssn.model.equal_gangs.after(job.key)
+    if key is None or not ssn.skips(key):
+        return None
+    behind = ssn.jobs[key]
+    ssn.resume(behind)
+    return _job_attempt(ssn, behind)
 
 
 def _queue_heap(ssn: session.Session) -> ordering.Heap[JobAttempt]:

@@ -20,6 +20,9 @@ of these must hold:
    grew, and nodes that were written again, are compared. New, removed or renamed nodes, and changes
    of queues, priorities and namespaces, bring back all gangs.
 
+4. Or a node did, but the nodes have no room for the gang's minimum, or an equal gang before it in
+   job order is tried instead. If that one starts, the action tries the next one (``equal_gangs``).
+
 This applies only to configurations of ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS``.
 
 Changes of queues, priorities and resource columns bring back all gangs of both kinds, and so does a
@@ -42,7 +45,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.cluster import cluster_model, device_claims, unadmitted_jobs
+from stromboli.scheduler.core.cluster import (
+    cluster_model,
+    device_claims,
+    equal_gangs,
+    unadmitted_jobs,
+)
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import interfaces, session
 from stromboli.scheduler.core.model import entities, nodes, resource_vectors
@@ -94,15 +102,26 @@ class _NodeRoom(msgspec.Struct, frozen=True, eq=False):
         )
 
 
+class Blocking(msgspec.Struct, frozen=True):
+    """Why an unschedulable gang cannot start.
+
+    ``classes``: those of its tasks that have no room and without which it cannot start. ``common``:
+    what it has in common with equal gangs, None if there can be none. ``position``: in job order.
+    """
+
+    classes: tuple[entities.TaskClass, ...]
+    common: equal_gangs.EqualGangs | None = None
+    position: equal_gangs.SortKey = ()
+
+
 class _Blocked(msgspec.Struct, frozen=True):
     """Why a gang is skipped, and the number of the session that tried it."""
 
-    classes: tuple[entities.TaskClass, ...]
+    by: Blocking
     tried_in: int
 
 
-BlockingClasses: TypeAlias = Mapping[str, tuple[entities.TaskClass, ...]]
-"""Job -> classes of its tasks that have no room and without which it cannot start."""
+BlockingByJob: TypeAlias = Mapping[str, Blocking]
 
 
 class SkippableGangs(msgspec.Struct, frozen=True):
@@ -111,7 +130,7 @@ class SkippableGangs(msgspec.Struct, frozen=True):
     ``unadmitted``: job -> its position in the order of its queue.
     """
 
-    blocking: BlockingClasses | None
+    blocking: BlockingByJob | None
     unadmitted: Mapping[str, unadmitted_jobs.SortKey] | None
 
 
@@ -142,16 +161,22 @@ def _was_refused(closed: session.Session, job: entities.Job) -> bool:
     return job.is_pending and job.is_decidable and is_plain and closed.queue_of(job).is_open
 
 
-def _unschedulable(closed: session.Session) -> BlockingClasses | None:
+def _unschedulable(closed: session.Session) -> BlockingByJob | None:
     if closed.cooldowns or not depends_on_nodes_only(closed.configuration):
         return None
     decided = {*closed.decisions.admitted, *closed.untried}
-    task_classes = {
-        job.key: _blocking_classes(closed, job)
-        for job in closed.waiting_jobs()
-        if job.key not in decided
-    }
-    return {key: blocking for key, blocking in task_classes.items() if blocking}
+    has_order = closed.sort_keys(interfaces.JOB_ORDER) is not None
+    position = closed.job_key() if has_order else None
+    blocking: dict[str, Blocking] = {}
+    for job in closed.waiting_jobs():
+        if job.key in decided or not (classes := _blocking_classes(closed, job)):
+            continue
+        common = equal_gangs.of_job(job) if position and len(classes) == 1 else None
+        if position is None or common is None:
+            blocking[job.key] = Blocking(classes)
+        else:
+            blocking[job.key] = Blocking(classes, common, position(job))
+    return blocking
 
 
 class UnschedulableGangs:
@@ -181,6 +206,12 @@ class UnschedulableGangs:
         """Keys of the unschedulable and unadmitted gangs, as of the last session."""
         return frozenset([*self._blocked, *self._unadmitted])
 
+    def position(self, key: str) -> equal_gangs.SortKey:
+        """The position in job order of a gang that the session skips; empty if it is not known.
+        It stays the same until the gang changes, which is then tried."""
+        blocked = self._blocked.get(key)
+        return () if blocked is None else blocked.by.position
+
     def skip_unschedulable(
         self, of: cluster_model.ClusterModel, configured: configuration.Configuration, now: datetime
     ) -> None:
@@ -203,9 +234,13 @@ class UnschedulableGangs:
             self._changed_in = self._session
         for key in changed:
             self._try_again(of, key)
-        if self._blocked and self._baseline is not None:
-            self._try_fitting(of, _rows_with_more_room(of, self._baseline, renewed))
+        # Gangs that are tried again anyway are in no line.
         self._retry_oldest(of, now)
+        of.equal_gangs = equal_gangs.Lines()
+        if self._blocked and self._baseline is not None:
+            rows = _rows_with_more_room(of, self._baseline, renewed)
+            if rows.size:
+                self._try_fitting(of, rows)
         of.skipped = self.jobs
 
     @property
@@ -216,18 +251,31 @@ class UnschedulableGangs:
         return self._opened is not None and self._opened.is_equal(_NodeRoom.of(of.nodes))
 
     def _try_fitting(self, of: cluster_model.ClusterModel, rows: npt.NDArray[np.intp]) -> None:
-        """Stop skipping the gangs that wait for a class that fits one of these nodes now."""
-        if rows.size:
-            future = of.nodes.future_idle[:, rows]
-            fits = {
-                number: bool(resource_vectors.fits(request, future).any())
-                for number, request in self._requests.items()
-            }
-            self._blocked = {
-                key: blocked
-                for key, blocked in self._blocked.items()
-                if not any(fits[each.number] for each in blocked.classes)
-            }
+        """Stop skipping the gangs that wait for a class that fits one of these nodes now, of equal
+        gangs the first one.
+
+        O(skipped gangs x log of them, classes x resources x nodes).
+        """
+        everywhere = of.nodes.future_idle
+        future = everywhere[:, rows]
+        room = {
+            number: equal_gangs.count_room(request, everywhere)
+            for number, request in self._requests.items()
+            if resource_vectors.fits(request, future).any()
+        }
+        helped = {
+            key: blocked.by
+            for key, blocked in self._blocked.items()
+            if any(each.number in room for each in blocked.by.classes)
+        }
+        of.equal_gangs = equal_gangs.Lines(
+            (by.common, by.position, key)
+            for key, by in helped.items()
+            if by.common is not None and by.common.needed <= room[by.common.task_class]
+        )
+        alone = (key for key, by in helped.items() if by.common is None)
+        for key in (*alone, *of.equal_gangs.first()):
+            del self._blocked[key]
 
     def note(self, closed: session.Session, skippable_gangs: SkippableGangs) -> None:
         """Note the unschedulable and unadmitted gangs of a session. Call it before the rollback.
@@ -238,17 +286,34 @@ class UnschedulableGangs:
         self._note_unadmitted(closed, skippable_gangs.unadmitted)
         if skippable_gangs.blocking is None:
             self._blocked.clear()
-        for key, classes in (skippable_gangs.blocking or {}).items():
+        for key in closed.resumed:
+            self._blocked.pop(key, None)
+        self._release_untried(closed)
+        for key, blocking in (skippable_gangs.blocking or {}).items():
             self._blocked.pop(key, None)  # its attempt is the newest now
-            self._blocked[key] = _Blocked(classes, self._session)
+            self._blocked[key] = _Blocked(blocking, self._session)
         self._baseline = _NodeRoom.of(closed.nodes) if self._blocked else None
-        kinds = {kind for blocked in self._blocked.values() for kind in blocked.classes}
+        kinds = {kind for blocked in self._blocked.values() for kind in blocked.by.classes}
         self._requests = {
             each.number: resource_vectors.vector(closed.resources, each.shape.request)
             for each in kinds
         }
         if self._retried_at is not None and any(self._outdated()):
             closed.request_session_at(self._retried_at + self._pause())
+
+    def _release_untried(self, closed: session.Session) -> None:
+        """Stop skipping the gangs of a line that ended early, if one of them has room now: the gang
+        before them was not tried, such as because the session had decided enough.
+
+        O(skipped gangs, lines x resources x nodes).
+        """
+        for common, line in closed.model.equal_gangs.items():
+            behind = [key for key in line if key in self._blocked]
+            job = closed.jobs.get(behind[0]) if behind else None
+            task = next(iter(job.unplaced), None) if job is not None else None
+            if task is None or _room_left(closed, task) >= common.needed:
+                for key in behind:
+                    del self._blocked[key]
 
     def note_opening(self, of: cluster_model.ClusterModel) -> None:
         """Note the room on nodes at the opening of the session. Call it after the rollback."""
@@ -306,6 +371,7 @@ class UnschedulableGangs:
         self._blocked.clear()
         self._unadmitted.clear()
         of.unadmitted.clear()
+        of.equal_gangs = equal_gangs.Lines()
         of.skipped = frozenset()
         self._epoch, self._configured, self._retried_at = of.epoch, configured, now
 
@@ -395,3 +461,9 @@ def _needs_more_than_nodes(task: entities.Task) -> bool:
 def _fits_somewhere(closed: session.Session, task: entities.Task) -> bool:
     filter_result = closed.finder.filter_result(task)
     return bool((filter_result.passed & closed.finder.fits_future(task)).any())
+
+
+def _room_left(closed: session.Session, task: entities.Task) -> int:
+    """How many tasks like this one the nodes can hold after the session. O(resources x nodes)."""
+    passed = closed.finder.filter_result(task).passed & closed.finder.fits_future(task)
+    return equal_gangs.count_room(task.request, closed.nodes.future_idle[:, passed])

@@ -14,6 +14,7 @@ import numpy as np
 
 from stromboli.scheduler.core.cluster import (
     auxiliary_objects,
+    equal_gangs,
     pod_index,
     priority_classes,
     unadmitted_jobs,
@@ -36,8 +37,7 @@ class ClusterModel:
 
     ``scheduler_names``: pods of these schedulers are tasks of jobs, None for all pods; other pods
     only take resources. ``jobs``: jobs whose PodGroup is readable and whose queue exists.
-    ``outside``: jobs whose queue does not exist. ``changed``: jobs that changed since the last
-    ``take_pending_jobs``.
+    ``outside``: jobs whose queue does not exist. ``changed``: since ``take_pending_jobs``.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class ClusterModel:
         self.skipped: frozenset[str] = frozenset()
         """Unschedulable and unadmitted jobs, which sessions skip."""
         self.unadmitted = unadmitted_jobs.UnadmittedJobs()
-        """Jobs that no session admits before their queue has more room; ``enqueue`` tries the first
-        one of each class."""
+        """Jobs that wait for room in their queue; ``enqueue`` tries the first one of each class."""
+        self.equal_gangs = equal_gangs.Lines()
         self.updated_nodes: set[str] = set()
         """Nodes updated since the set was last read; the reader clears it."""
         self.epoch = 0

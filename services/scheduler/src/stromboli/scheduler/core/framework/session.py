@@ -82,7 +82,7 @@ class Session(extensions.Extensions):
     session. ``failures``: plugin -> why a substitute takes its place. ``opened``: plugins by name.
     ``events``: PodGroup -> texts of Events for users. ``seed``: replaces random numbers.
     ``decision_limit``: the maximum number of binds and evictions, None for no limit. ``untried``:
-    jobs left for another session because of this limit. ``resumed``: unadmitted jobs that the
+    jobs left for another session because of this limit. ``resumed``: jobs that the
     session does not skip after all. ``outside``: the plugins' calls to other processes. ``timed``:
     measures parts of the session. ``remember``: plugin -> its ``cluster.memory`` in the next
     session. ``wake_at``: time from which a session may decide differently although nothing changed;
@@ -202,7 +202,7 @@ class Session(extensions.Extensions):
             yield (self.jobs[key] for key in keys)
 
     def resume(self, job: entities.Job) -> None:
-        """Do not skip the unadmitted job in the rest of the session."""
+        """Do not skip the job in the rest of the session."""
         bisect.insort(self.waiting, job.key)
         self.changes.note_job(job)
         self.resumed.add(job.key)
