@@ -284,3 +284,16 @@ def test_a_gang_with_a_placed_pod_waits_in_no_line(line: SchedulerHarness) -> No
     assert "elastic" in aside(line)
     free(line, "runs-0", "4")
     assert "elastic" not in aside(line)
+
+
+def test_equal_gangs_are_nominated_in_one_session_to_room_that_is_being_freed(
+    line: SchedulerHarness,
+) -> None:
+    ending = builders.make_pod(
+        "runs-0", "runs", cpu="4", node="n1", phase="Running", deleting=builders.NOON, version=2
+    )
+    line.see(ending)
+    explained = line.session().explanations
+    tiers = {key.partition("/")[2]: each.tier for key, each in explained.items() if each}
+    assert tiers["equal-0"] == tiers["equal-1"] == "releasing"
+    assert tiers.get("equal-2", "resources") == "resources"

@@ -63,12 +63,12 @@ def _give_turn(
     attempt.job.fit_error = ssn.held_back(attempt.job)
     if attempt.job.fit_error:
         return
-    if not _try_job(ssn, queue, attempt):
+    is_bound = _try_job(ssn, queue, attempt)
+    if not is_bound:
         ssn.job_blocked(attempt.job)
-        return
-    if attempt.tasks:
+    elif attempt.tasks:
         heap.push(attempt)
-    behind = _next_equal(ssn, attempt.job)
+    behind = _next_equal(ssn, attempt.job) if is_bound or attempt.job.waiting else None
     if behind is not None:
         heap.push(behind)
 
