@@ -130,8 +130,8 @@ def usage(
     elif not report.usage:
         output.show_empty_list("usage", None if all_namespaces else namespace)
     else:
-        headers = [*(key.removeprefix(accounting.LABEL).upper() for key in query.by), *HEADERS]
-        output.show_table(headers, [row(each) for each in report.usage])
+        keys = [key.removeprefix(accounting.LABEL).upper() for key in query.by]
+        output.show_table(*table(keys, report.usage))
 
 
 def _show_shares(queue_shares: Sequence[accounting.QueueShare], output_format: Format) -> None:
@@ -165,6 +165,22 @@ def _midnight(at: datetime) -> datetime:
     """The beginning of a day (UTC)."""
     at = at.astimezone(UTC)
     return at.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def table(
+    keys: Sequence[str], usage_: Sequence[accounting.Usage]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Headers and rows, without columns that have no value in any row, such as those of GPUs in a
+    cluster without GPUs, so that the table usually fits a terminal. JSON and CSV have all columns.
+    """
+    headers, rows = [*keys, *HEADERS], [row(each) for each in usage_]
+    always = len(keys) + HEADERS.index("GPU HOURS")
+    shown = [
+        at
+        for at in range(len(headers))
+        if at < always or any(cells[at] not in ("", "0.00") for cells in rows)
+    ]
+    return [headers[at] for at in shown], [[cells[at] for at in shown] for cells in rows]
 
 
 def row(used: accounting.Usage) -> tuple[str, ...]:
