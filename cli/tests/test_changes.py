@@ -137,7 +137,7 @@ def test_scale_wants_to_know_which_task_of_several(
             f"  task: {why}; one of ps, worker",
         ]
     fewer = strom("job", "scale", "a", "-r", "1", "-t", "worker")
-    assert "task worker would have 1 pods, but needs 2" in fewer.stderr
+    assert "task worker would have 1 pod, but needs 2" in fewer.stderr
     assert strom("job", "scale", "a", "-r", "1", "-t", "worker", "-m", "2").exit_code == 0
     scaled = api_server.job("a").spec
     assert (scaled.tasks[1].replicas, scaled.tasks[1].min_available) == (1, 1)

@@ -184,7 +184,7 @@ def test_jobs_that_evict_each_other_are_named_with_their_numbers() -> None:
     evictions = [eviction("u1", "u2"), eviction("u1", "u2"), eviction("u2", "u1")]
     (line,) = past_jobs.mutual("u1", evictions)
     assert "default/job-u2 and this job evict each other" in line
-    assert "it lost 1 pods, this job lost 2" in line
+    assert "it lost 1 pod, this job lost 2" in line
     one_way = [eviction("u1", "u2"), eviction("u2", "u1", refused="finished")]
     assert list(past_jobs.mutual("u1", one_way)) == []
 

@@ -63,8 +63,7 @@ def test_each_level_shows_its_free_resources() -> None:
         "  s   tier 2   3 nodes, 2 idle   free: 22 of 24 CPU, 47Gi of 48Gi memory, 21 of 24 GPU",
         "    r1   tier 1 rack   2 nodes, 1 idle   "
         "free: 14 of 16 CPU, 31Gi of 32Gi memory, 13 of 16 GPU",
-        "    r2   tier 1 rack   1 nodes, 1 idle   "
-        "free: 8 of 8 CPU, 16Gi of 16Gi memory, 8 of 8 GPU",
+        "    r2   tier 1 rack   1 node, 1 idle   free: 8 of 8 CPU, 16Gi of 16Gi memory, 8 of 8 GPU",
     ]
     assert complaints == [f"{OUTSIDE}: n4"]
 
@@ -93,7 +92,7 @@ def test_a_cluster_without_hyper_nodes_is_one_domain() -> None:
         usage.ClusterObjects(nodes=(builders.make_node("n1", cpu="8", memory="16Gi"),))
     )
     assert lines(root) == [
-        "cluster   tier 1   1 nodes, 1 idle   free: 8 of 8 CPU, 16Gi of 16Gi memory"
+        "cluster   tier 1   1 node, 1 idle   free: 8 of 8 CPU, 16Gi of 16Gi memory"
     ]
 
 
@@ -103,7 +102,7 @@ def test_the_tree_is_read_over_rest(api_server: Any, strom: Any) -> None:
     api_server.create(kinds.HYPER_NODES, hyper_node("r1", 1, "Node", "n1"))
     api_server.create(kinds.HYPER_NODES, hyper_node("r2", 1, "Node", "n1"))
     shown = strom("topology", "--nodes")
-    assert "cluster   tier 2   1 nodes, 1 idle   free: 8 of 8 CPU" in shown.stdout
+    assert "cluster   tier 2   1 node, 1 idle   free: 8 of 8 CPU" in shown.stdout
     assert "r1   tier 1   0 nodes, 0 idle   free: none" in shown.stdout
     assert "note: node n1 is a member of r1 and of r2" in shown.stderr
     document = msgspec.json.decode(strom("topology", "-o", "json").stdout)

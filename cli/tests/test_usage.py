@@ -102,7 +102,7 @@ def test_nodes_count_strangers_too() -> None:
     _, rows = usage.nodes(SNAPSHOT)
     assert rows == [("n1", "3", "4/8", "3Gi/16Gi", "2/8", "[#####-----]  50%")]
     assert usage.headline(SNAPSHOT) == [
-        "1 nodes, 3 pods running, 1 pending",
+        "1 node, 3 pods running, 1 pending",
         "CPU [#####-----]  50%",
         "memory [##--------]  19%",
         "GPU [##--------]  25%",
@@ -147,7 +147,7 @@ def test_top_is_a_table_where_there_is_no_terminal(
     shown = strom("top", what)
     assert shown.exit_code == 0
     headline, empty, header, *_ = shown.stdout.splitlines()
-    assert headline.startswith("1 nodes, 0 pods running, 0 pending   CPU [----------]   0%")
+    assert headline.startswith("1 node, 0 pods running, 0 pending   CPU [----------]   0%")
     assert (empty, header.split()[0]) == ("", first)
     assert strom("top", "nothing").exit_code == 2
 

@@ -12,7 +12,7 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.render import explanation_view, output, usage
 from stromboli.shared import network_topology
-from stromboli.shared.formats import units
+from stromboli.shared.formats import counts, units
 from stromboli.shared.formats.units import Amounts
 from stromboli.shared.jobspec import quota
 
@@ -144,7 +144,8 @@ def line(place: Domain) -> str:
     if place.tier < 0:
         return f"{place.name}   {_free(place)}"
     tier = f"tier {place.tier}" + (f" {place.tier_name}" if place.tier_name else "")
-    return f"{place.name}   {tier}   {place.nodes} nodes, {place.idle_nodes} idle   {_free(place)}"
+    nodes = f"{counts.counted(place.nodes, 'node')}, {place.idle_nodes} idle"
+    return f"{place.name}   {tier}   {nodes}   {_free(place)}"
 
 
 def _free(place: Domain) -> str:

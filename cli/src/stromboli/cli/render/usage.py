@@ -8,7 +8,7 @@ import msgspec
 from stromboli.cli.render import explanation_view, output
 from stromboli.shared import decoding, keys
 from stromboli.shared.api import core, kinds, scheduling, topology
-from stromboli.shared.formats import units
+from stromboli.shared.formats import counts, units
 from stromboli.shared.formats.units import Amounts
 from stromboli.shared.jobspec import quota
 
@@ -78,7 +78,8 @@ def headline(objects: ClusterObjects) -> list[str]:
         for name in RESOURCES
         if total.get(name)
     ]
-    return [f"{len(objects.nodes)} nodes, {use.running} pods running, {use.waiting} pending", *bars]
+    nodes, running = counts.counted(len(objects.nodes), "node"), counts.counted(use.running, "pod")
+    return [f"{nodes}, {running} running, {use.waiting} pending", *bars]
 
 
 def queues(objects: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -19,6 +19,7 @@ from stromboli.cli.render import output
 from stromboli.client import phases
 from stromboli.shared import device_annotations
 from stromboli.shared.api.views import accounting, efficiency
+from stromboli.shared.formats import counts
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -173,7 +174,9 @@ def history(
         )
     if limit and len(attempts) > limit:
         attempts.pop()
-        output.show_note(f"Only the newest {limit} attempts; use --limit 0 for all.")
+        output.show_note(
+            f"Only the newest {counts.counted(limit, 'attempt')}; use --limit 0 for all."
+        )
     if export is not None:
         _export(export, attempts, selected_columns if columns else COLUMNS, now)
     elif not attempts and output_format is Format.TABLE:
@@ -280,7 +283,7 @@ def _export(
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"history: {file}", reason, "name another file") from None
-    output.show_note(f"{len(attempts)} attempts written to {file}")
+    output.show_note(f"{counts.counted(len(attempts), 'attempt')} written to {file}")
 
 
 def _columns(text: str) -> tuple[str, ...]:

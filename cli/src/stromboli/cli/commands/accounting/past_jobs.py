@@ -15,6 +15,7 @@ from stromboli.cli.parameters import time_options
 from stromboli.cli.render import gantt, output
 from stromboli.client import phases
 from stromboli.shared.api.views import accounting
+from stromboli.shared.formats import counts
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -130,7 +131,7 @@ def mutual(uid: str, evictions: Sequence[accounting.Eviction]) -> Iterator[str]:
     for other in sorted(lost.keys() & won.keys(), key=lambda it: names[it]):
         yield (
             f"Warning: {names[other]} and this job evict each other: "
-            f"it lost {won[other]} pods, this job lost {lost[other]}"
+            f"it lost {counts.counted(won[other], 'pod')}, this job lost {lost[other]}"
         )
 
 

@@ -10,6 +10,7 @@ import typer
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import explanation_view, output
 from stromboli.client.responses import Explanation
+from stromboli.shared.formats import counts
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ def render(job: str, verdict: DryRunResult) -> list[str]:
         named = [f"{count} on {node}" for node, count in verdict.nodes.items()]
         lines.append(f"It would start now: {bound} of {verdict.pods} pods, {_join_names(named)}.")
     elif verdict.evicted:
-        lines.append(f"It would start after the eviction of {len(verdict.evicted)} pods.")
+        lines.append(
+            f"It would start after the eviction of {counts.counted(len(verdict.evicted), 'pod')}."
+        )
     if verdict.evicted:
         named = list(verdict.evicted)
         lines.append(f"  evicted    {_join_names(named, EVICTED_SHOWN)}")

@@ -14,6 +14,7 @@ from stromboli.cli.commands.nodes import node_maintenance
 from stromboli.cli.parameters import time_options
 from stromboli.cli.render import output
 from stromboli.shared.api.views import accounting
+from stromboli.shared.formats import counts
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -92,7 +93,9 @@ def node_history(
         attempts = list(itertools.islice(read, limit + 1 if limit else None))
     if limit and len(attempts) > limit:
         attempts.pop()
-        output.show_note(f"Only the newest {limit} attempts; use --limit 0 for all.")
+        output.show_note(
+            f"Only the newest {counts.counted(limit, 'attempt')}; use --limit 0 for all."
+        )
     history.show(attempts, COLUMNS, output_format, now, f"No attempts on node {node} found.")
 
 

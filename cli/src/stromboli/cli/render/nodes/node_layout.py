@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from stromboli.cli.render import output
-from stromboli.shared.formats import cpu_lists
+from stromboli.shared.formats import counts, cpu_lists
 from stromboli.shared.messages import node_topology
 
 T = TypeVar("T")
@@ -115,11 +115,6 @@ def format_bytes(amount: int) -> str:
     return f"{amount} B"
 
 
-def plural(count: int, what: str) -> str:
-    """A count with its noun: ``1 core``, ``2 cores``."""
-    return f"{count} {what}" + ("" if count == 1 else "s")
-
-
 def short_model(model: str) -> str:
     """A GPU's model without its maker's name."""
     return model.removeprefix("NVIDIA ")
@@ -127,9 +122,9 @@ def short_model(model: str) -> str:
 
 def _title(machine: node_topology.NodeTopology) -> Iterator[str]:
     cpus = sum(len(_cpus(core.cpus)) for core in machine.cores)
-    yield plural(len({core.socket for core in machine.cores}), "socket")
-    yield plural(len(machine.numa_nodes), "NUMA node")
-    yield f"{plural(len(machine.cores), 'core')}, {plural(cpus, 'CPU')}"
+    yield counts.counted(len({core.socket for core in machine.cores}), "socket")
+    yield counts.counted(len(machine.numa_nodes), "NUMA node")
+    yield f"{counts.counted(len(machine.cores), 'core')}, {counts.counted(cpus, 'CPU')}"
     memory = sum(numa_node.memory_bytes for numa_node in machine.numa_nodes)
     if memory:
         yield format_bytes(memory)

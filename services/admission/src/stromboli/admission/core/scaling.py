@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stromboli.shared.formats import counts
 from stromboli.shared.messages.admission import Violation
 
 
@@ -51,7 +52,8 @@ def scale_patch(
 def _too_few(left: int, needed: int, subject: str) -> Violation:
     return Violation(
         path="replicas",
-        reason=f"{subject} would have {left} pods, but needs {needed} (minAvailable)",
+        reason=f"{subject} would have {counts.counted(left, 'pod')}, but needs {needed} "
+        "(minAvailable)",
         expected=f"replicas for at least {needed} pods, or a lower minAvailable (--min); "
         "to stop all pods, suspend the job",
     )

@@ -270,7 +270,8 @@ def shortfall(facts: LifecycleInputs) -> str:
     """Why a job whose pods have all ended did not succeed; empty if it did. An array with a failed
     index has not succeeded."""
     if facts.waiting:
-        return f"{facts.waiting} pods could never be created: their dependencies failed"
+        text = "1 pod" if facts.waiting == 1 else f"{facts.waiting} pods"
+        return f"{text} could never be created: their dependencies failed"
     if facts.indexes and facts.failed:
         return f"{facts.failed} of {facts.indexes} indexes failed"
     requested = sum(

@@ -212,9 +212,9 @@ def _blocking_reason(
         return BlockingReason("gang", f": {invalid.message}")
     if job.gated:
         names = ", ".join(sorted(task.key for task in job.gated.values())[:_MAX_NAMED_PODS])
-        return BlockingReason(
-            "gang", f": {len(job.gated)} pods wait for their scheduling gates: {names}"
-        )
+        count = len(job.gated)
+        waits = "1 pod waits for its" if count == 1 else f"{count} pods wait for their"
+        return BlockingReason("gang", f": {waits} scheduling gates: {names}")
     if job.fit_error:
         return BlockingReason("order", f": {job.fit_error}")
     if job.count(entities.Status.PIPELINED):

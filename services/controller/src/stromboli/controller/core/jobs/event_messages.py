@@ -38,13 +38,14 @@ def of_event(
 
 def of_phase(message: messages.JobPhaseChanged) -> str:
     """A one-line description of a phase change."""
-    counts = msgspec.structs.asdict(message.counts)
-    pod_counts = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    by_state = msgspec.structs.asdict(message.counts)
+    pod_counts = ", ".join(f"{count} {name}" for name, count in by_state.items() if count)
     text = f"from {message.before or 'nothing'} to {message.after}"
     why = reason_words.in_words(message.reason, message.message)
     text += f" ({why})" if why else ""
     text += _tried(message)
-    return f"{text}: {pod_counts or 'no'} pods"
+    noun = "pod" if sum(by_state.values()) == 1 else "pods"
+    return f"{text}: {pod_counts or 'no'} {noun}"
 
 
 def _tried(message: messages.JobPhaseChanged) -> str:

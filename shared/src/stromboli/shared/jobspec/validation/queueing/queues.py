@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from stromboli.shared import keys
 from stromboli.shared.api.scheduling import Queue
-from stromboli.shared.formats import units
+from stromboli.shared.formats import counts, units
 from stromboli.shared.jobspec.validation import amounts, naming
 from stromboli.shared.jobspec.validation.queueing import permissions, queue_tree
 from stromboli.shared.jobspec.validation.queueing.queue_tree import ROOT, QueueTree
@@ -87,7 +87,7 @@ def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Ite
         if pods:
             yield Violation(
                 path="metadata.name",
-                reason=f"queue {name!r} has {pods} pods",
+                reason=f"queue {name!r} has {counts.counted(pods, 'pod')}",
                 expected=f"let them finish first, or close the queue: strom queue close {name}",
             )
     if name in PROTECTED:
@@ -298,7 +298,7 @@ def _becomes_parent(parent: str, tree: QueueTree, *, without: str) -> Iterator[V
     if pods and set(tree.children(parent)) <= {without}:
         yield Violation(
             path="spec.parent",
-            reason=f"queue {parent!r} has {pods} pods",
+            reason=f"queue {parent!r} has {counts.counted(pods, 'pod')}",
             expected="a parent without pods: let them finish, or choose another queue",
         )
 
