@@ -57,7 +57,7 @@ def chart(experiment: support.Experiment, intervals: support.Found) -> str:
         variant: (measured[heading].mean, measured[heading].half_width or 0.0)
         for variant, measured in intervals.items()
     }
-    return svg.intervals(bars)
+    return svg.intervals(heading, bars)
 
 
 def charts_over_time(experiment: support.Experiment) -> dict[str, str]:
@@ -66,7 +66,7 @@ def charts_over_time(experiment: support.Experiment) -> dict[str, str]:
     shares = experiment.shares or support.shares_over_time
     scenarios = experiment.scenarios(0) if experiment.over_time else {}
     for number, variant in enumerate(experiment.over_time):
-        text = svg.areas(*shares(scenarios[variant]))
+        text = svg.areas(f"Shares over time: {variant}", *shares(scenarios[variant]))
         found[f"experiment-{experiment.name}-over-time-{number}.svg"] = text.partition("<ul")[0]
     return found
 

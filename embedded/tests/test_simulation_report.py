@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from embedded.tests import simulations
@@ -73,8 +75,8 @@ def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
 
 
 def test_names_are_escaped_in_charts() -> None:
-    assert "<b>" not in svg.lines({"<b>": [1.0]}, 1.0)
-    assert "<b>" not in svg.gantt([svg.Bar("<b>", 0, [(0, 1)], "#000", "<b>")], 1.0)
+    assert "<b>" not in svg.lines("<b>", {"<b>": [1.0]}, 1.0)
+    assert "<b>" not in svg.gantt("<b>", [svg.Bar("<b>", 0, [(0, 1)], "#000", "<b>")], 1.0)
 
 
 def test_the_mean_of_a_series_is_exact_at_any_width() -> None:
@@ -128,3 +130,25 @@ def test_fairness_is_measured_only_while_jobs_wait() -> None:
     one_runs = results.summarize(Simulated(nodes(1), jobs, options).kernel, 0)
     assert one_runs.fairness_jain == pytest.approx(0.5)
     assert one_runs.deserved_distance == pytest.approx(0.5)
+
+
+@given(
+    st.floats(min_value=1e-9, max_value=1e12),
+    st.integers(1, 20),
+    st.sampled_from([(), (1, 2, 3, 6, 12)]),
+)
+def test_axes_have_a_few_round_values_that_the_chart_contains(
+    most: float, count: int, steps: tuple[float, ...]
+) -> None:
+    values = svg.ticks(most, count, steps)
+    assert values[0] == 0
+    assert 1 <= len(values) <= count + 1
+    assert values[-1] <= most * (1 + 1e-6)
+    if len(values) > 1 and values[1] not in steps:
+        assert f"{values[1]:.0e}"[0] in "125"
+
+
+def test_a_time_axis_has_values_of_its_unit() -> None:
+    assert svg.ticks(47, 8, (1, 2, 3, 6, 12)) == [0, 6, 12, 18, 24, 30, 36, 42]
+    assert svg.ticks(0.9, 5) == [0, 0.2, 0.4, pytest.approx(0.6), 0.8]
+    assert svg.ticks(0, 5) == [0]

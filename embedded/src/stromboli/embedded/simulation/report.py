@@ -72,14 +72,15 @@ def document(
     sections = [
         _summary(summary),
         f"<h2>Utilisation of {main}</h2>"
-        + svg.lines({main: measured.utilisation.means(end_us)}, end_s),
-        "<h2>Share of the cluster by queue</h2>" + svg.areas(shares, end_s),
-        "<h2>Waiting jobs by queue</h2>" + svg.areas(lengths, end_s),
+        + svg.lines(f"Utilisation of {main}", {main: measured.utilisation.means(end_us)}, end_s),
+        "<h2>Share of the cluster by queue</h2>"
+        + svg.areas("Share of the cluster by queue", shares, end_s),
+        "<h2>Waiting jobs by queue</h2>" + svg.areas("Waiting jobs by queue", lengths, end_s),
         "<h2>Why jobs wait</h2><p>Waiting jobs by the kind of reason that the scheduler gives.</p>"
-        + svg.areas(tiers, end_s),
+        + svg.areas("Waiting jobs by reason", tiers, end_s),
         f"<h2>Jobs</h2><p>{_gantt_title(len(runs), summary.jobs)} Dashed: the job waits. "
         "The colour is that of the queue.</p>"
-        + svg.gantt([_bar(run, names, simulated.now_us) for run in runs], end_s)
+        + svg.gantt("Jobs over time", [_bar(run, names, simulated.now_us) for run in runs], end_s)
         + svg.legend(names),
         _queues(summary),
         _unfinished(summary),
@@ -101,7 +102,8 @@ def comparison_document(compared: Sequence[comparison.Compared], seeds: int, tit
             if measure in each.measures
         }
         if any(mean for mean, _ in estimates.values()):
-            sections.append(f"<h2>{measure.replace('_', ' ')}</h2>" + svg.intervals(estimates))
+            heading = measure.replace("_", " ")
+            sections.append(f"<h2>{heading}</h2>" + svg.intervals(heading, estimates))
     return _page(title, sections)
 
 

@@ -1,5 +1,6 @@
 """Charts as SVG text: lines, stacked areas and a Gantt chart, without script."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
@@ -20,7 +21,14 @@ COLOURS = (
     "#a0522d",
 )
 """Okabe and Ito's palette, which colour-blind readers can tell apart, and a few more."""
-_TICKS = 6
+_TICKS, _ROWS = 8, 5
+"""Most values on the time axis and on the other one, without zero."""
+_TIME_STEPS = {
+    "s": (1, 2, 5, 10, 15, 20, 30),
+    "min": (1, 2, 5, 10, 15, 20, 30),
+    "h": (1, 2, 3, 6, 12),
+}
+"""Distances of values in units of which 60 or 24 make the next one."""
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -34,8 +42,9 @@ class Bar(NamedTuple):
     title: str
 
 
-def lines(series: Mapping[str, Sequence[float]], end_s: float, unit: str = "") -> str:
-    """A line for each series of equal steps, from 0 to ``end_s``, with a legend."""
+def lines(label: str, series: Mapping[str, Sequence[float]], end_s: float, unit: str = "") -> str:
+    """A line for each series of equal steps, from 0 to ``end_s``, with a legend. ``label``: what
+    the chart shows, for screen readers."""
     most = max((max(values, default=0.0) for values in series.values()), default=0.0) or 1.0
     parts = [_axes(end_s, most, unit)]
     for number, (name, values) in enumerate(series.items()):
@@ -47,10 +56,10 @@ def lines(series: Mapping[str, Sequence[float]], end_s: float, unit: str = "") -
             f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{points}">'
             f"<title>{escape(name)}</title></polyline>"
         )
-    return _chart(parts, HEIGHT) + legend(series)
+    return _chart(label, parts, HEIGHT) + legend(series)
 
 
-def areas(series: Mapping[str, Sequence[float]], end_s: float, unit: str = "") -> str:
+def areas(label: str, series: Mapping[str, Sequence[float]], end_s: float, unit: str = "") -> str:
     """The series on top of each other, with a legend."""
     length = max((len(values) for values in series.values()), default=0)
     base = [0.0] * length
@@ -71,10 +80,10 @@ def areas(series: Mapping[str, Sequence[float]], end_s: float, unit: str = "") -
             f"<title>{escape(name)}</title></polygon>"
         )
         below = top
-    return _chart(parts, HEIGHT) + legend(series)
+    return _chart(label, parts, HEIGHT) + legend(series)
 
 
-def gantt(bars: Sequence[Bar], end_s: float) -> str:
+def gantt(label: str, bars: Sequence[Bar], end_s: float) -> str:
     """A row for each bar: a thin line while it waits, a bar while it runs."""
     height = TOP + ROW * len(bars) + BOTTOM
     scale = (WIDTH - LEFT) / (end_s or 1.0)
@@ -98,10 +107,10 @@ def gantt(bars: Sequence[Bar], end_s: float) -> str:
         parts.append(
             f'<text x="{LEFT - 4}" y="{middle + 3:.1f}" text-anchor="end">{escape(name)}</text></g>'
         )
-    return _chart(parts, height)
+    return _chart(label, parts, height)
 
 
-def intervals(values: Mapping[str, tuple[float, float]]) -> str:
+def intervals(label: str, values: Mapping[str, tuple[float, float]]) -> str:
     """A bar for each mean from 0, with a whisker of its half width."""
     height = TOP + 2 * ROW * len(values) + BOTTOM
     most = max((mean + half for mean, half in values.values()), default=0.0) or 1.0
@@ -120,7 +129,7 @@ def intervals(values: Mapping[str, tuple[float, float]]) -> str:
             f'y2="{middle}" stroke="#222"/><text x="{3 * LEFT - 6}" y="{middle + 3}" '
             f'text-anchor="end">{escape(name)} {mean:.5g}</text>'
         )
-    return _chart(parts, height)
+    return _chart(label, parts, height)
 
 
 def legend(names: Mapping[str, object] | Sequence[str]) -> str:
@@ -132,9 +141,10 @@ def legend(names: Mapping[str, object] | Sequence[str]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def _chart(parts: Sequence[str], height: int) -> str:
+def _chart(label: str, parts: Sequence[str], height: int) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH + 20} {height}" role="img" font-size="11" '
+        f'<svg viewBox="0 0 {WIDTH + 20} {height}" role="img" aria-label="{escape(label)}" '
+        'font-size="11" '
         'font-family="sans-serif" xmlns="http://www.w3.org/2000/svg">'
         f"{''.join(parts)}</svg>"
     )
@@ -150,13 +160,12 @@ def _y(part: float) -> float:
 
 def _axes(end_s: float, most: float, unit: str) -> str:
     elements = [_time_axis(end_s, HEIGHT)]
-    for step in range(5):
-        part = step / 4
-        y = _y(part)
+    for value in ticks(most, _ROWS):
+        y = _y(value / most)
         elements.append(
             f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
             f'<text x="{LEFT - 4}" y="{y + 3:.1f}" text-anchor="end">'
-            f"{most * part:.3g}{escape(unit)}</text>"
+            f"{value:.6g}{escape(unit)}</text>"
         )
     return "".join(elements)
 
@@ -164,11 +173,24 @@ def _axes(end_s: float, most: float, unit: str) -> str:
 def _time_axis(end_s: float, height: int) -> str:
     size, unit = next((each for each in _UNITS if end_s >= 2 * each[0]), _UNITS[-1])
     elements = []
-    for step in range(_TICKS + 1):
-        x = LEFT + (WIDTH - LEFT) * step / _TICKS
+    for value in ticks(end_s / size, _TICKS, _TIME_STEPS.get(unit, ())):
+        x = LEFT + (WIDTH - LEFT) * value * size / (end_s or 1.0)
         elements.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}" stroke="#eee"/>'
-            f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">'
-            f"{end_s * step / _TICKS / size:.3g} {unit}</text>"
+            f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">{value:.6g} {unit}</text>'
         )
     return "".join(elements)
+
+
+def ticks(most: float, count: int, steps: Sequence[float] = ()) -> list[float]:
+    """Round values from 0 to at most ``most``, at most ``count`` above 0.
+
+    ``steps``: preferred distances in ascending order, such as those of minutes; beyond them, and
+    without them, distances are 1, 2 or 5 times a power of ten.
+    """
+    if not (most > 0 and math.isfinite(most)):
+        return [0.0]
+    power = 10.0 ** math.floor(math.log10(most / count))
+    decimal = (power * factor for factor in (1, 2, 5, 10, 20))
+    step = next(each for each in (*steps, *decimal) if each * count >= most * (1 - 1e-9))
+    return [step * at for at in range(math.floor(most / step * (1 + 1e-9)) + 1)]
