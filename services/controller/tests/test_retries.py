@@ -169,3 +169,17 @@ def test_a_rejected_index_of_an_array_spends_none_of_its_retries() -> None:
     assert status.state.phase == "Running"
     assert status.array is None or (status.array.failed, status.array.retries) == ("", {})
     assert pod_named(harness, "j1-worker-0").status.phase != "Failed"
+
+
+def test_a_pod_that_has_succeeded_since_calls_off_what_waits_for_it() -> None:
+    """A short attempt may start and end between two reconciles, so no reconcile sees it run."""
+    delayed = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob", timeout="30s")
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=[delayed], max_retry=9))
+    evict(harness, "j1-worker-0")
+    assert harness.job().status.delayed
+    harness.change_pod("default/j1-worker-0", "Succeeded")
+    harness.settle()
+    assert harness.job().status.delayed == ()
+    harness.wait(30)
+    harness.settle()
+    assert (harness.phase(), harness.job().status.retry_count) == ("Running", 0)

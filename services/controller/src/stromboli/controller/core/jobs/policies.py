@@ -234,8 +234,8 @@ def _still_waiting(
     current_events: list[PolicyEvent],
     listed: Mapping[str, LifecyclePolicy],
 ) -> Iterator[DelayedAction]:
-    """Delayed actions that still apply. An action is cancelled if its pod runs again or its task
-    has recovered."""
+    """Delayed actions that still apply. An action is cancelled if its pod runs again or has
+    succeeded, or its task has recovered."""
     standing = {(it.events[0], it.task, it.pod) for it in current_events}
     for noted in job.status.delayed:
         policy = listed.get(noted.policy)
@@ -247,7 +247,9 @@ def _still_waiting(
             continue  # the pod was scaled down, or its index has a result
         if noted.pod:
             pod = cache.pod(f"{job.metadata.namespace}/{noted.pod}")
-            if pod is None or cache.is_terminating(pod) or pod.status.phase != "Running":
+            # A short attempt may succeed before any reconcile sees it run.
+            recovered = pod is not None and pod.status.phase in ("Running", "Succeeded")
+            if pod is None or cache.is_terminating(pod) or not recovered:
                 yield noted
         elif (noted.event, noted.task, "") in standing:
             yield noted
