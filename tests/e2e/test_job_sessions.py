@@ -142,6 +142,23 @@ def test_a_port_is_forwarded_until_interrupted(url: str) -> None:
         assert called.wait(WITHIN_S) in (1, 130)
 
 
+def test_an_interrupt_ends_open_connections_without_a_traceback(url: str) -> None:
+    port = polling.until(lambda: run(url, "logs", "a").stdout.split()[-1:], bool, WITHIN_S)[0]
+    words = [str(STROM), "job", "port-forward", "a", f":{port.decode()}"]
+    with subprocess.Popen(
+        words, env=environment(url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as called:
+        assert called.stdout is not None
+        local = int(called.stdout.readline().split()[0].rpartition(b":")[2])
+        with socket.create_connection(("127.0.0.1", local), timeout=WITHIN_S) as connection:
+            connection.sendall(b"ping\n")
+            assert connection.recv(100) == b"ping\n"
+            called.send_signal(signal.SIGINT)
+            _, printed = called.communicate(timeout=WITHIN_S)
+            assert connection.recv(100) == b""
+    assert b"Traceback" not in printed
+
+
 def test_the_python_client_runs_commands(url: str) -> None:
     with Client(url) as client:
         exec_result = client.exec("a", ["sh", "-c", "cat; exit 3"], stdin=b"in")

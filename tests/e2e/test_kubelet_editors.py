@@ -33,6 +33,12 @@ document.querySelector("form").submit()
 FILES = "document.querySelector('.explorer-folders-view')?.innerText ?? ''"
 ASKS_FOR_TRUST = "!!document.querySelector('.monaco-dialog-box')"
 WELCOMES = "!!document.querySelector('.gettingStartedContainer')"
+TYPES_INTO_THE_TERMINAL = """(() => {
+  const input = document.querySelector('.xterm-helper-textarea');
+  input?.focus();
+  return !!input && document.activeElement === input;
+})()"""
+"""Whether there is a terminal, which then has the keyboard, as after a click into it."""
 OPENS_A_TERMINAL = {
     "key": "`",
     "code": "Backquote",
@@ -92,7 +98,7 @@ async def edit(system: KubeletSystem, address: str, token: str, folder: Path) ->
         await page.until(WELCOMES, WITHIN_S)  # this takes the keyboard from what is open before
         await page.call("Input.dispatchKeyEvent", type="keyDown", **OPENS_A_TERMINAL)
         await page.call("Input.dispatchKeyEvent", type="keyUp", **OPENS_A_TERMINAL)
-        await page.until("!!document.querySelector('.xterm-helper-textarea:focus')", WITHIN_S)
+        await page.until(TYPES_INTO_THE_TERMINAL, WITHIN_S)
         await page.press(*"echo $((6*7))-$(id -u) >typed", "Enter")
         await asyncio.to_thread(
             until, lambda: read(system, "typed"), lambda text: text == "42-1000", WITHIN_S

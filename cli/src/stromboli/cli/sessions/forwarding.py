@@ -41,6 +41,8 @@ async def forwarding(
             await _forward(sessions, target, remote, reader, writer)
         except errors.ClientError as error:
             output.show_note(f"strom: {error.what}: {error.reason}")
+        except asyncio.CancelledError:
+            return  # the command ends: streams of Python 3.11 print cancelled handlers as errors
         finally:
             writer.close()
 
