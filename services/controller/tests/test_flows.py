@@ -1,6 +1,7 @@
 """JobFlows and JobTemplates: when each job starts, and its status."""
 
 import copy
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from stromboli.shared import keys, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.shared.api.flow import Flow, FlowDependsOn, FlowPatch, Probe
 from stromboli.testkit.builders import (
+    NOON,
     make_flow,
     make_job,
     make_task,
@@ -210,6 +212,16 @@ def test_the_status_lists_jobs_by_phase_and_reports_each_story() -> None:
     assert [it.state for it in story.running_histories] == ["Pending", "Running", "Completed"]
     assert all(it.end_timestamp for it in story.running_histories[:-1])
     assert status.conditions["f-a"].task_status_count["worker"].phase == {"Succeeded": 1}
+
+
+def test_a_story_keeps_the_newest_phases() -> None:
+    """A job may be preempted any number of times."""
+    histories: tuple[flow.RunningHistory, ...] = ()
+    for number in range(2 * flows.MOST_PHASES):
+        at = NOON + timedelta(seconds=number)
+        histories = flows.with_phase(histories, ("Restarting", "Running")[number % 2], at)
+    assert len(histories) == flows.MOST_PHASES
+    assert (histories[-1].start_timestamp, histories[-1].end_timestamp) == (at, None)
 
 
 def test_a_failed_job_fails_its_flow_for_good_and_starts_nothing_more() -> None:

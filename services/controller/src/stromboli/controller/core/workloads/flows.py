@@ -25,6 +25,9 @@ from stromboli.shared.jobspec.validation import flows as rules
 
 FINAL = ("Succeed", "Failed")
 LONGEST_LABEL = 63
+MOST_PHASES = 100
+"""Recorded phases of a job: one that is preempted or suspended for weeks enters thousands, and the
+status of its flow would exceed what the API server stores."""
 LISTS = {
     "Pending": "pending_jobs",
     "Running": "running_jobs",
@@ -276,12 +279,8 @@ def _story(member: Member) -> flow.FlowJobStatus | None:
         return before
     state = job.status.state
     histories = () if before is None else before.running_histories
-    if state.phase and (not histories or histories[-1].state != state.phase):
-        entered = state.last_transition_time
-        if histories:
-            ended = msgspec.structs.replace(histories[-1], end_timestamp=entered)
-            histories = (*histories[:-1], ended)
-        histories = (*histories, flow.RunningHistory(state=state.phase, start_timestamp=entered))
+    if state.phase:
+        histories = with_phase(histories, state.phase, state.last_transition_time)
     return flow.FlowJobStatus(
         name=member.name,
         state=state.phase,
@@ -290,6 +289,18 @@ def _story(member: Member) -> flow.FlowJobStatus | None:
         restart_count=job.status.retry_count,
         running_histories=histories,
     )
+
+
+def with_phase(
+    histories: tuple[flow.RunningHistory, ...], phase: str, entered: datetime | None
+) -> tuple[flow.RunningHistory, ...]:
+    """The phases of a job with the present one, at most ``MOST_PHASES``, the newest last."""
+    if histories and histories[-1].state == phase:
+        return histories
+    if histories:
+        ended = msgspec.structs.replace(histories[-1], end_timestamp=entered)
+        histories = (*histories[:-1], ended)
+    return (*histories, flow.RunningHistory(state=phase, start_timestamp=entered))[-MOST_PHASES:]
 
 
 def _about(
