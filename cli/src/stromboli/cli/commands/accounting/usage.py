@@ -175,12 +175,12 @@ def table(
     """
     headers, rows = [*keys, *HEADERS], [row(each) for each in usage_]
     always = len(keys) + HEADERS.index("GPU HOURS")
-    shown = [
+    kept = [
         at
         for at in range(len(headers))
         if at < always or any(cells[at] not in ("", "0.00") for cells in rows)
     ]
-    return [headers[at] for at in shown], [[cells[at] for at in shown] for cells in rows]
+    return [headers[at] for at in kept], [[cells[at] for at in kept] for cells in rows]
 
 
 def row(used: accounting.Usage) -> tuple[str, ...]:
