@@ -217,6 +217,7 @@ def test_the_status_lists_jobs_by_phase_and_reports_each_story() -> None:
 def test_a_story_keeps_the_newest_phases() -> None:
     """A job may be preempted any number of times."""
     histories: tuple[flow.RunningHistory, ...] = ()
+    at = NOON
     for number in range(2 * flows.MOST_PHASES):
         at = NOON + timedelta(seconds=number)
         histories = flows.with_phase(histories, ("Restarting", "Running")[number % 2], at)
