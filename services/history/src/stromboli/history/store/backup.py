@@ -7,11 +7,13 @@ number of rows of each table, without which a file is incomplete.
 """
 
 import asyncio
+import contextlib
+import fcntl
 import gzip
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import sqlalchemy as sa
@@ -56,31 +58,19 @@ _LINE = decoding.decoder_of(Line)
 
 async def backup(opened: database.Database, file: Path) -> dict[str, int]:
     """Write all rows to a file, which gets its name when it is complete; returns the number of rows
-    by table. Raises UnavailableError, ConfigurationError for tables of another version or a file
-    that cannot be written. The service may run meanwhile.
+    by table. Raises UnavailableError, ConfigurationError for tables of another version, a file that
+    cannot be written or one that another backup is writing. The service may run meanwhile.
     """
     if opened.is_missing:
         raise errors.ConfigurationError(f"backup {file}", f"{opened.address} does not exist")
     await _check_version(opened)
-    partial = file.with_name(f"{file.name}.part")
-    counts = dict.fromkeys(TABLES, 0)
     try:
-        with gzip.open(partial, "wb") as written:
-            async with opened.snapshot() as connection:
-                position = (await connection.execute(sa.select(tables.READ_UP_TO))).one().position
-                header = Header(format=FORMAT, tables=database.HEAD, position=position)
-                await asyncio.to_thread(_write, written, header)
-                for name, table in TABLES.items():
-                    result = await connection.stream(sa.select(table))
-                    async for rows in result.mappings().partitions(ROWS_PER_PART):
-                        counts[name] += len(rows)
-                        part = Part(table=name, rows=[_plain(row) for row in rows])
-                        await asyncio.to_thread(_write, written, part)
-            _write(written, End(rows=counts))
-        await asyncio.to_thread(_sync, partial)
-        partial.replace(file)
+        with _partial(file) as partial:
+            counts = await _write_rows(opened, partial)
+            partial.flush()
+            await asyncio.to_thread(os.fsync, partial.fileno())
+            _partial_name(file).replace(file)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise errors.ConfigurationError(f"backup {file}", error.strerror or str(error)) from None
     return counts
 
@@ -108,6 +98,64 @@ async def restore(opened: database.Database, file: Path) -> dict[str, int]:
         if expected is None or {name: n for name, n in expected.items() if n} != counts:
             raise errors.ConfigurationError(what, "the file is incomplete; nothing was restored")
     return expected
+
+
+async def _write_rows(opened: database.Database, file: IO[bytes]) -> dict[str, int]:
+    """Write the lines of all tables as one transaction sees them; returns the rows by table."""
+    counts = dict.fromkeys(TABLES, 0)
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb") as written:
+        async with opened.snapshot() as connection:
+            position = (await connection.execute(sa.select(tables.READ_UP_TO))).one().position
+            header = Header(format=FORMAT, tables=database.HEAD, position=position)
+            await asyncio.to_thread(_write, written, header)
+            for name, table in TABLES.items():
+                result = await connection.stream(sa.select(table))
+                async for rows in result.mappings().partitions(ROWS_PER_PART):
+                    counts[name] += len(rows)
+                    part = Part(table=name, rows=[_plain(row) for row in rows])
+                    await asyncio.to_thread(_write, written, part)
+        _write(written, End(rows=counts))
+    return counts
+
+
+@contextlib.contextmanager
+def _partial(file: Path) -> Iterator[IO[bytes]]:
+    """An empty file beside ``file`` for its content until it is complete. Its lock ends
+    with the process: what a killed one left is overwritten. Removed at the end if it still has
+    this name. Raises OSError, ConfigurationError while another process writes it."""
+    name = _partial_name(file)
+    with name.open("ab") as opened:
+        # Without its name, another backup has renamed or removed it since we opened it.
+        if not (_is_locked(opened) and _has_name(opened, name)):
+            reason = f"another backup is writing {name}: repeat when it has finished"
+            raise errors.ConfigurationError(f"backup {file}", reason)
+        try:
+            opened.truncate(0)
+            yield opened
+        finally:
+            if _has_name(opened, name):
+                name.unlink()
+
+
+def _partial_name(file: Path) -> Path:
+    return file.with_name(f"{file.name}.part")
+
+
+def _is_locked(opened: IO[bytes]) -> bool:
+    """Lock an open file for this process; returns whether that was possible."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _has_name(opened: IO[bytes], name: Path) -> bool:
+    """Whether an open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), name.stat())
+    except FileNotFoundError:
+        return False
 
 
 async def _check_version(opened: database.Database) -> None:
@@ -169,9 +217,3 @@ def _write(file: gzip.GzipFile, *lines: Line) -> None:
 
 def _encoded(lines: Iterable[Line]) -> bytes:
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-
-
-def _sync(file: Path) -> None:
-    """Wait until the content is on the disk."""
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
