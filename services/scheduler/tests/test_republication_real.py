@@ -1,9 +1,5 @@
 """Decisions with a lost outcome, with the scheduler's service on a real broker."""
 
-import asyncio
-import contextlib
-import uuid
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,12 +7,9 @@ import pytest
 from services.scheduler.tests.support import harness, service_driver
 from services.scheduler.tests.support.service_driver import OtherServices
 from stromboli.shared import envelope, topics
-from stromboli.shared.bus import kafka
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
-from stromboli.testkit.parts import real
 
-pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real]
 
 
@@ -30,21 +23,6 @@ class Clock:
     def __call__(self) -> datetime:
         self.now += self.step
         return self.now
-
-
-@pytest.fixture
-async def kafka_services(real_parts: real.RealParts) -> AsyncIterator[OtherServices]:
-    settings = kafka.KafkaSettings(
-        bootstrap=(real_parts.kafka_bootstrap,), cluster_name=f"scheduler-{uuid.uuid4().hex[:8]}"
-    )
-    async with kafka.KafkaBus(settings) as bus:
-        monitor = await bus.open_writer("monitor", "test")
-        other_services = OtherServices(bus, monitor, await bus.open_writer("controller", "test"))
-        heartbeats = asyncio.create_task(other_services.send_heartbeats())
-        yield other_services
-        heartbeats.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await heartbeats
 
 
 async def placements(services: OtherServices, number: int) -> list[envelope.Record]:

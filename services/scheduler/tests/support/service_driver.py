@@ -10,7 +10,7 @@ from stromboli.scheduler import service
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, keys, topics
+from stromboli.shared import envelope, keys, leader_election, topics
 from stromboli.shared.api import core, meta
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster, log
@@ -84,6 +84,12 @@ class OtherServices:
             envelope.Draft(topic=unread, key=key, message=message, time=builders.NOON)
         )
 
+    async def append_unreadable(self, key: str, unreadable: cluster.Unreadable) -> None:
+        """Append what the monitor publishes for a pod that it cannot read."""
+        await self._monitor.append(
+            envelope.Draft(topic=topics.PODS, key=key, message=unreadable, time=builders.NOON)
+        )
+
     async def execute(self, decision: envelope.Record) -> None:
         statement = envelope.decode(decision)
         assert isinstance(statement, messages.StatementDecided)
@@ -126,9 +132,10 @@ async def serving(
     settings: SchedulerSettings = SETTINGS,
     registry: plugins.Registry | None = None,
     clock: runtime.Clock = lambda: builders.NOON,
+    lease: leader_election.LeaseSettings | None = None,
 ) -> AsyncIterator[runtime.Health]:
     health = runtime.Health("scheduler")
-    task = asyncio.create_task(service.serve(settings, bus, health, clock, registry))
+    task = asyncio.create_task(service.serve(settings, bus, health, clock, registry, lease))
     try:
         yield health
     finally:

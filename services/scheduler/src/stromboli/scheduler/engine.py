@@ -309,7 +309,6 @@ class Engine:
     # Sessions
 
     def _decide(self, now: datetime) -> Publication:
-        self._log_unknown_objects()
         started = time.perf_counter()
         decided = schedule.run_session(
             self.cache,
@@ -335,6 +334,7 @@ class Engine:
         self._wake_at, self._decided_at = min(wakes, default=None), now
         seconds = time.perf_counter() - started
         binds = sum(len(statement.binds) for statement in decided.decisions)
+        self._log_unknown_objects()  # only a session has settled which nodes are excluded
         self._log_complaints(decided.complaints)
         self._log_plugin_failures(dict(decided.failures))
         _session_seconds.record(seconds)

@@ -39,6 +39,10 @@ _log = structlog.get_logger(__name__)
 _ready = telemetry.meter.create_gauge(
     "stromboli.ready", description="1 for a service that is ready, as reported by its /readyz"
 )
+_dead_letters = telemetry.meter.create_counter(
+    "stromboli.log.dead_letters",
+    description="Records that this process could not decode or handle, by topic",
+)
 
 
 def utc_now() -> datetime:
@@ -168,7 +172,8 @@ async def retry_until_available(call: Callable[[], Awaitable[T]], fact: str, hea
 def dead_letter(
     record: envelope.Record, service: str, reason: str, now: datetime
 ) -> envelope.Draft:
-    """The dead letter for a record that ``service`` cannot decode or handle."""
+    """The dead letter for a record that ``service`` cannot decode or handle; counts it."""
+    _dead_letters.add(1, {"topic": record.topic.name})
     return envelope.Draft(
         topic=topics.DEAD_LETTERS,
         key=record.topic.name,
