@@ -38,6 +38,27 @@ def test_a_pod_that_vanishes_went_for_what_it_said_last(disruption: str, cause: 
     assert (harness.job().status.retry_count, harness.phase() == "Aborted") == (1, False)
 
 
+@pytest.mark.parametrize("reads_pods_first", [True, False], ids=["pods first", "events first"])
+def test_a_pod_that_vanishes_while_its_controller_restarts_has_its_cause(
+    reads_pods_first: bool,
+) -> None:
+    """The controller was killed between its deletion of the pod and the event about it. The next
+    one reads the pods' topic and the events side by side."""
+    harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
+    (pod,) = harness.pods()
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    harness.change_pod(pod.metadata.key, conditions=[condition])
+    with_condition = harness.shown(topics.PODS.name)
+    harness.reap(pod.metadata.key)
+    if reads_pods_first:
+        harness.restart(reads_pods_first=True)
+    else:
+        harness.restart(old=with_condition)
+    harness.settle()
+    assert gone(harness.sent) == ["Preempted"]
+    assert (harness.job().status.retry_count, harness.phase() == "Aborted") == (1, False)
+
+
 def test_a_pod_that_vanishes_without_a_cause_counts_as_evicted() -> None:
     harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
     harness.reap(f"{J}-worker-0")

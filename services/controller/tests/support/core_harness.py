@@ -54,6 +54,7 @@ class CoreHarness:
         self._numbers = itertools.count(1)
         self.dirty: dict[controller_cache.ReconcileKey, None] = {}
         self.cache = controller_cache.ControllerCache(SCHEDULERS, event_history.EventHistory())
+        self.cache.published.finish_loading()
         self.commands_left: int | None = None
         self.answering: set[tuple[str, commands.ProbeRequest]] = set()
         self.past = invariants.JobTimeline()
@@ -67,16 +68,25 @@ class CoreHarness:
     # The controller
 
     def restart(
-        self, without: str = "", old: Mapping[TopicKey, envelope.Record] | None = None
+        self,
+        without: str = "",
+        old: Mapping[TopicKey, envelope.Record] | None = None,
+        *,
+        reads_pods_first: bool = False,
     ) -> None:
         """Start a new controller process, which has only the contents of the topics.
 
         ``without``: a topic on which the monitor lags far behind. ``old``: the records that the
-        topics end with; newer ones are applied later.
+        topics end with; newer ones are applied later. ``reads_pods_first``: it reads the pods'
+        records, with their earlier versions, before the events.
         """
         self.cache = controller_cache.ControllerCache(SCHEDULERS, event_history.EventHistory())
+        if reads_pods_first:
+            for record in self.unseen.get(topics.PODS.name, ()):
+                self.cache.apply(record)
         for _, message in self.sent:
             self.cache.load(message)
+        self.cache.published.finish_loading()
         self.commands_left = None
         for queue in self.unseen.values():
             queue.clear()

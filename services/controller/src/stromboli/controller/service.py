@@ -218,6 +218,7 @@ class Controller:
             await materialization.end_offsets(self._bus, subscriptions.FOLDED, self._health)
         )
         await self._event_history.read(to_the_end=True)
+        self._cache.published.finish_loading()
         limiter = RequestLimiter(settings.max_inflight_requests)
         self._events = EventRecorder(self._cluster, limiter, settings.scheduled_events_per_s)
         self._state_writer = BatchStateWriter(

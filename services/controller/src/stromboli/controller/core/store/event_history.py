@@ -7,8 +7,10 @@ repeats none. A job is removed once its deletion is published, so memory is boun
 
 import functools
 from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,6 +34,9 @@ OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 
 
 _MOST_ATTEMPTS = 2**31
+MOST_DEPARTURES = 10_000
+"""Maximum number of deleted pods whose cause is kept until their events are read. A standby reads
+both all the time, so it needs those of seconds."""
 LONGEST_TEXT = 253
 """Maximum length in characters of a task's name and a reason in an event. Names of pods and nodes
 are not longer, but annotations may be forged."""
@@ -89,11 +94,22 @@ class JobHistory(msgspec.Struct):
         attempts[index] = max(attempts[index], min(max(attempt, 0), _MOST_ATTEMPTS))
 
 
+class _Departure(NamedTuple):
+    """The termination cause of a deleted pod, from the last version that the topic has of it."""
+
+    job: str
+    reason: str
+    detail: str
+
+
 class EventHistory:
     """The published state of each job, by key. Applying a message costs O(1)."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobHistory] = {}
+        self._departures: OrderedDict[str, _Departure] | None = OrderedDict()
+        """Pod uid -> why it was deleted, until all events of previous leaders are read: the pods'
+        topic may be ahead of them. None afterwards."""
         self.loaded: dict[str, set[str]] = {}
         """Jobs with events of previous leaders, until the cache is known to be as new as these
         events. The values are the uids of the objects that were read to verify that."""
@@ -173,11 +189,31 @@ class EventHistory:
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
         """Record the termination cause of a deleted pod for its ``Gone`` event, since the
         ``Terminating`` state, whose event has the cause, may not have been observed."""
-        history = self.jobs.get(job or "")
-        task = None if history is None else history.tasks.get(gone.metadata.uid)
-        if task is not None and isinstance(gone, core.Pod):
-            task.reason = termination_causes.of(gone) or task.reason
-            task.detail = termination_causes.detail(gone) or task.detail
+        cause = termination_causes.of(gone) if job and isinstance(gone, core.Pod) else ""
+        if not (job and cause and isinstance(gone, core.Pod)):
+            return
+        uid, departure = gone.metadata.uid, _Departure(job, cause, termination_causes.detail(gone))
+        if self._departures is None:
+            self._set_cause(uid, departure)
+            return
+        self._departures[uid] = departure
+        if len(self._departures) > MOST_DEPARTURES:
+            self._departures.popitem(last=False)
+
+    def finish_loading(self) -> None:
+        """Note that all events of previous leaders are applied: pods that were deleted before their
+        events were read get their termination cause."""
+        departures = self._departures or OrderedDict()
+        self._departures = None
+        for uid, departure in departures.items():
+            self._set_cause(uid, departure)
+
+    def _set_cause(self, uid: str, departure: _Departure) -> None:
+        history = self.jobs.get(departure.job)
+        task = None if history is None else history.tasks.get(uid) or history.unsure.get(uid)
+        if task is not None:
+            task.reason = departure.reason
+            task.detail = departure.detail or task.detail
 
     def _observe_task(self, message: batch.TaskChanged) -> None:
         history = self._of(message.job, message.uid)
@@ -185,6 +221,8 @@ class EventHistory:
         task = _count(history, message)
         if message.after == GONE:
             history.tasks.pop(message.pod_uid, None)
+            if self._departures:
+                self._departures.pop(message.pod_uid, None)
         else:
             history.tasks[message.pod_uid] = task
 
