@@ -79,6 +79,20 @@ OPERATORS = (
         "2 minutes, 60 MB",
     ),
     Operator(
+        "jobset",
+        "sigs.k8s.io/jobset",
+        ("",),
+        ("config/components/crd/bases", "config/components/webhook/manifests.yaml"),
+        "2 minutes, 60 MB",
+    ),
+    Operator(
+        "spark-operator",
+        "github.com/kubeflow/spark-operator/v2",
+        ("cmd/operator",),
+        ("charts/spark-operator-chart", "examples/spark-pi-volcano.yaml"),
+        "2 minutes, 80 MB",
+    ),
+    Operator(
         "argo-workflows",
         "github.com/argoproj/argo-workflows/v3",
         ("cmd/workflow-controller", "cmd/argoexec"),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import trustme
 import yaml
 
 from stromboli.testkit.parts import kubernetes, ports
@@ -209,6 +210,72 @@ class KubeRay(Operator):
 
     async def is_ready(self) -> bool:
         """Its own readiness."""
+        return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{self.ports[1]}/readyz")
+
+
+class JobSet(Operator):
+    """The controller of JobSet with its webhooks, on certificates of ours."""
+
+    name: ClassVar[str] = "jobset"
+    port_count: ClassVar[int] = 2
+    POD_SELECTOR: ClassVar[Document] = {
+        "matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]
+    }
+    """The pods that concern its webhooks, as its kustomization has it."""
+
+    async def install(self, api: Api) -> None:
+        """Its definition, its configuration and its webhooks."""
+        components = self.tool.directory / "config" / "components"
+        await define(api, self.tool.files("config/components/crd/bases"))
+        authority = trustme.CA()
+        self._write_certificate(authority)
+        bundle = base64.b64encode(authority.cert_pem.bytes()).decode()
+        for document in documents(components / "webhook" / "manifests.yaml"):
+            document["metadata"]["name"] = f"jobset-{document['metadata']['name']}"
+            for hook in document["webhooks"]:
+                path = hook["clientConfig"]["service"]["path"]
+                url = f"https://{ports.LOOPBACK}:{self.ports[0]}{path}"
+                hook["clientConfig"] = {"url": url, "caBundle": bundle}
+                if hook["rules"][0]["resources"] == ["pods"]:
+                    hook["objectSelector"] = self.POD_SELECTOR
+            plural = document["kind"].lower() + "s"
+            await api.create(f"/apis/admissionregistration.k8s.io/v1/{plural}", document)
+
+    def _write_certificate(self, authority: trustme.CA) -> None:
+        issued = authority.issue_cert(ports.LOOPBACK)
+        self._certificates.mkdir(parents=True)
+        chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+        (self._certificates / "tls.crt").write_bytes(chain)
+        (self._certificates / "tls.key").write_bytes(issued.private_key_pem.bytes())
+        configuration = {
+            "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+            "kind": "Configuration",
+            "webhook": {
+                "host": ports.LOOPBACK,
+                "port": self.ports[0],
+                "certDir": str(self._certificates),
+            },
+            "internalCertManagement": {"enable": False},
+            "leaderElection": {"leaderElect": False},
+            "metrics": {"bindAddress": "0"},
+            "health": {"healthProbeBindAddress": f"{ports.LOOPBACK}:{self.ports[1]}"},
+        }
+        self._configuration.write_text(yaml.safe_dump(configuration))
+
+    @property
+    def _certificates(self) -> Path:
+        return self.state / "certificates"
+
+    @property
+    def _configuration(self) -> Path:
+        return self.state / "configuration.yaml"
+
+    def command(self) -> list[str]:
+        """With its configuration."""
+        return [self.tool.program, f"--config={self._configuration}"]
+
+    async def is_ready(self) -> bool:
+        """Its own readiness: it serves webhooks."""
         return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{self.ports[1]}/readyz")
 
 
