@@ -17,9 +17,10 @@ from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.testkit.parts.container_images import BUSYBOX
-from stromboli.testkit.parts.kubelets import KubeletNode, KubeletOptions, Network
+from stromboli.testkit.parts.kubelets import KubeletNode, KubeletOptions
 from stromboli.testkit.parts.kubernetes import ApiServer
 from stromboli.testkit.parts.part import Part
+from stromboli.testkit.parts.pod_network import Network
 from stromboli.testkit.parts.tools import Tools
 from stromboli.testkit.real_system import RealSystem
 from tests.e2e.support.rest_user import STROM, Document, User

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import secrets
 import shlex
 import shutil
 import signal
@@ -29,13 +28,12 @@ from typing import ClassVar
 
 import trustme
 
-from stromboli.testkit.parts import cluster_dns, container_images
+from stromboli.testkit.parts import cluster_dns, container_images, pod_network
 from stromboli.testkit.parts.forwarder import Forwarder
 from stromboli.testkit.parts.kubernetes import (
     API_SERVICE_ADDRESS,
     API_SERVICE_PORT,
     CLIENT_ERRORS,
-    SERVICE_ADDRESSES,
     ApiServer,
 )
 from stromboli.testkit.parts.part import Part
@@ -62,16 +60,19 @@ class KubeletOptions:
     """``images``: name -> tar of its root file system, or several of which each adds files, beside
     the image of busybox; ``archives``: further images, as ``docker save`` writes them;
     ``settings``: further fields of the kubelet's configuration; ``numa_nodes``: a folder that the
-    kubelet sees in place of ``/sys/devices/system/node``; None: the machine's own."""
+    kubelet sees in place of ``/sys/devices/system/node``; None: the machine's own; ``link_rate``:
+    of a link between the nodes, as ``tc`` writes it (``20mbit``), unlimited by default."""
 
     images: Mapping[str, Path | Sequence[Path]] = dataclasses.field(default_factory=dict)
     archives: Sequence[Path] = ()
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
     numa_nodes: Path | None = None
+    link_rate: str = ""
 
 
 class KubeletNode(Part):
-    """One containerd and one kubelet, registered with the API server under ``node``.
+    """One containerd and one kubelet, registered with the API server as
+    ``kubelet-`` and its number.
 
     ``stop`` and ``kill`` end every container with it, as a power failure of the machine does.
     """
@@ -85,17 +86,18 @@ class KubeletNode(Part):
         tools: KubeletTools,
         state: Path,
         server: ApiServer,
-        network: Network,
-        node: str,
+        network: pod_network.Network,
+        number: int,
         client_ca: Path,
         images: Path,
         options: KubeletOptions,
     ) -> None:
         super().__init__(state)
-        self.node = node
+        self.node = f"kubelet-{number}"
+        self._number = number
         self._images = images
         self._options = options
-        self.cgroup = f"/{network.name}/{node}"
+        self.cgroup = f"/{network.name}/{self.node}"
         self._tools = tools
         self._server = server
         self._network = network
@@ -112,7 +114,9 @@ class KubeletNode(Part):
         for folder in ("kubelet", "containerd", "cni", "cdi", "stromboli", *layers):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
         (self.state / "resolv.conf").touch()
-        (self.state / "cni" / "10-bridge.conf").write_text(json.dumps(self._network.cni()))
+        (self.state / "cni" / "10-bridge.conf").write_text(
+            json.dumps(self._network.cni(self._number))
+        )
         (self.state / "containerd.in").write_text(self._containerd())
         (self.folder / "config.yaml").write_text(json.dumps(self._kubelet(), indent=1))
         self._away.unlink(missing_ok=True)
@@ -289,37 +293,6 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class Network:
-    """The bridge of the pods of all nodes; the parent cgroup has the same ``name``."""
-
-    name: str
-    third_byte: int
-    addresses: Path
-
-    @property
-    def gateway(self) -> str:
-        """The bridge's own address, on which kubelets listen."""
-        return f"100.100.{self.third_byte}.1"
-
-    def cni(self) -> dict[str, object]:
-        """The configuration of the CNI plugin ``bridge``."""
-        subnet = f"100.100.{self.third_byte}.0/24"
-        ipam = {
-            "type": "host-local",
-            "dataDir": str(self.addresses),
-            "ranges": [[{"subnet": subnet, "gateway": self.gateway}]],
-            "routes": [{"dst": SERVICE_ADDRESSES}],
-        }
-        return {
-            "cniVersion": "1.0.0",
-            "name": self.name,
-            "type": "bridge",
-            "bridge": self.name,
-            "ipam": ipam,
-        }
-
-
 def cgroup_hierarchies() -> list[Path]:
     """The folders in which cgroups are created: one with v2, one for each controller with v1."""
     if (CGROUPS / "cgroup.controllers").exists():
@@ -345,7 +318,13 @@ class KubeletNodes:
         self._options = options or KubeletOptions()
         state = state.resolve()  # a kubelet takes paths as relative to its configuration file
         self._record = RECORDS / f"stromboli-kubelets-{os.getpid()}.json"
-        self._network = Network(f"strom{os.getpid()}", free_third_byte(), state / "addresses")
+        self._network = pod_network.Network(
+            f"strom{os.getpid()}",
+            pod_network.free_third_byte(),
+            state / "addresses",
+            count,
+            self._options.link_rate,
+        )
         self._authority = authority
         self._client_ca = state / "client-ca.pem"
         self._state = state
@@ -354,15 +333,15 @@ class KubeletNodes:
         self.nodes = [
             KubeletNode(
                 tools,
-                state / name,
+                state / f"kubelet-{number}",
                 server,
                 self._network,
-                name,
+                number,
                 self._client_ca,
                 self._archive,
                 self._options,
             )
-            for name in (f"kubelet-{number}" for number in range(count))
+            for number in range(count)
         ]
         self._served: tuple[Part, ...] = (
             cluster_dns.ClusterDns(state / "dns", self._network.gateway, server),
@@ -376,7 +355,7 @@ class KubeletNodes:
         )
 
     @property
-    def network(self) -> Network:
+    def network(self) -> pod_network.Network:
         """The network of the pods."""
         return self._network
 
@@ -384,7 +363,7 @@ class KubeletNodes:
         """Prepare the machine, then start all nodes concurrently."""
         await asyncio.to_thread(self._record_machine)
         try:
-            await asyncio.to_thread(self._add_bridge)
+            await asyncio.to_thread(self._network.add)
             await asyncio.to_thread(
                 container_images.write_archive,
                 Path(self._tools.busybox),
@@ -403,15 +382,12 @@ class KubeletNodes:
         self._state.mkdir(parents=True, exist_ok=True)
         self._client_ca.write_bytes(self._authority.cert_pem.bytes())
         values = {name: (PROC_SYS / name).read_text() for name in SYSCTLS}
-        document = {"network": self._network.name, "settings": values}
+        document = {
+            "network": self._network.name,
+            "interfaces": self._network.interfaces,
+            "settings": values,
+        }
         self._record.write_text(json.dumps(document))
-
-    def _add_bridge(self) -> None:
-        bridge = self._network.name
-        run_ip("link", "add", bridge, "type", "bridge")
-        run_ip("address", "add", f"{self._network.gateway}/24", "dev", bridge)
-        run_ip("address", "add", f"{API_SERVICE_ADDRESS}/32", "dev", bridge)
-        run_ip("link", "set", bridge, "up")
 
     async def stop(self) -> None:
         """Stop all nodes with their containers, and revert the changes of the machine. Logs remain;
@@ -452,8 +428,9 @@ def undo_ended() -> None:
 def undo(record: Path) -> None:
     """Remove the bridge and the cgroups of a run that has ended, and restore kernel settings."""
     values = json.loads(record.read_text())
-    with contextlib.suppress(subprocess.CalledProcessError):
-        run_ip("link", "delete", values["network"])
+    for interface in values.get("interfaces", [values["network"]]):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            pod_network.run("ip", "link", "delete", interface)
     # In addition to the controllers of v1, runc uses the v2 hierarchy if there is one.
     for hierarchy in (CGROUPS, *(path for path in CGROUPS.iterdir() if path.is_dir())):
         remove_cgroup(hierarchy / values["network"])
@@ -476,16 +453,3 @@ def remove_cgroup(folder: Path) -> None:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)  # the kernel reaps processes that were killed
-
-
-def run_ip(*arguments: str) -> str:
-    """Run ``ip``; return its output. Raises CalledProcessError."""
-    command = ["ip", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def free_third_byte() -> int:
-    """The third byte x of a network 100.100.x.0/24 that no interface of this machine uses: a random
-    one, since a run that starts at the same time adds its bridge later than it calls this."""
-    taken = run_ip("-4", "-o", "address", "show")
-    return secrets.choice([each for each in range(1, 255) if f" 100.100.{each}." not in taken])
