@@ -39,6 +39,7 @@ from stromboli.shared.api.views import accounting
 from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.api.views.task_history import TaskHistory
 from stromboli.shared.api.views.what_if import JobIf, WhatIf
+from stromboli.shared.formats import counts
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.messages.node_topology import TopologyObserved
 
@@ -61,7 +62,7 @@ class RejectedError(CommandError):
 
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
-        why = f"rejected with {count} error{'s' * (count > 1)}"
+        why = f"rejected with {counts.counted(count, 'error')}"
         details = tuple(violation.message for violation in violations)
         super().__init__(
             what, why, "correct the errors and try again; nothing was written", details
@@ -76,7 +77,7 @@ class ForbiddenError(CommandError):
 
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
-        why = f"forbidden: {count} permission{'s' * (count > 1)} missing"
+        why = f"forbidden: {counts.counted(count, 'permission')} missing"
         first_violations = violations[:RIGHTS_SHOWN]
         details = [
             line
