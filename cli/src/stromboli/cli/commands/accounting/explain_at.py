@@ -52,7 +52,7 @@ def show(
         output.show_document(output_format, msgspec.to_builtins(past_answers))
     elif not past_answers:
         why = f"it had no PodGroup at {at.isoformat()}"
-        raise CommandError(what, why, f"see when it existed: strom history --job {name}")
+        raise CommandError(what, why, f"see when it existed: strom history {name} -n {namespace}")
     else:
         for each in past_answers:
             output.show_lines(render(f"{namespace}/{name}", each, at))
