@@ -49,7 +49,9 @@ def test_an_action_without_effect_is_refused(
     api_server.set_status("a", phase)
     refused = strom("job", command, "a")
     assert refused.exit_code == 1
-    assert refused.stderr.splitlines()[0] == f"strom: job default/a: {why}"
+    first, next_step = refused.stderr.splitlines()
+    assert first == f"strom: job default/a: {why}"
+    assert next_step.endswith(" a -n default")
     assert api_server.all(kinds.COMMANDS) == []
 
 

@@ -1,10 +1,12 @@
 """Rules of explaining why a job waits."""
 
+from datetime import UTC, datetime
 from typing import get_args
 
 import msgspec
 import pytest
 
+from stromboli.cli.commands.accounting import explain_at
 from stromboli.cli.render import explanation_view, pod_status
 from stromboli.client import responses
 from stromboli.shared.messages.scheduling import NodeRejection, Shortage, Tier
@@ -234,3 +236,20 @@ def test_unmanaged_pods_ahead_are_distinguished() -> None:
     uid = "0123abcd-0123-0123-0123-0123456789ab"
     assert explanation_view.job_name(f"default/train-{uid}") == "default/train"
     assert explanation_view.job_name(f"default/podgroup-{uid}") == f"default/podgroup-{uid}"
+
+
+@pytest.mark.parametrize(("pods", "count"), [(1, "0 of 1 pod"), (2, "0 of 2 pods")])
+def test_a_past_answer_counts_the_pods_on_nodes(pods: int, count: str) -> None:
+    answer = explain_at.PastAnswer(
+        pod_group="default/a",
+        phase="Inqueue",
+        pods=pods,
+        placed=0,
+        is_decided=False,
+        explained=None,
+        in_front=None,
+    )
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert explain_at.render("default/a", answer, at) == [
+        f"default/a was not blocked at {at.isoformat()}: {count} on nodes."
+    ]

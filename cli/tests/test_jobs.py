@@ -77,10 +77,14 @@ def test_run_takes_one_job_of_a_file_and_nothing_beside_it(
     file.write_text(yaml.safe_dump_all([document, document]))
     two = strom("job", "run", "-f", str(file))
     assert two.exit_code == 1
-    assert (
-        two.stderr
-        == f"strom: {file}: it must contain exactly one Job\nnext: use: strom apply -f {file}\n"
+    wanted = f"{kinds.JOBS.api_version} Job"
+    assert two.stderr == (
+        f"strom: {file}: it must contain exactly one {wanted}, not {wanted}, {wanted}\n"
+        f"next: use: strom apply -f {file}\n"
     )
+    file.write_text(yaml.safe_dump(document | {"apiVersion": "batch/v1"}))
+    other = strom("job", "run", "-f", str(file))
+    assert other.stderr.endswith(f"next: write apiVersion: {kinds.JOBS.api_version}\n")
 
 
 def test_a_rejected_job_is_reported_with_all_violations(strom: Any) -> None:
@@ -99,15 +103,15 @@ def test_an_existing_name_is_reported_with_the_next_step(strom: Any) -> None:
     assert strom("job", "run", "a").exit_code == 0
     again = strom("job", "run", "a")
     assert again.exit_code == 1
-    assert again.stderr.startswith("strom: job default/a: exists already")
-    assert "next: delete it first, or update it with: strom apply -f FILE" in again.stderr
+    assert again.stderr.startswith("strom: job default/a: exists already\nnext: ")
+    assert again.stderr.endswith("or delete it: strom job delete a -n default\n")
 
 
 def test_an_absent_namespace_is_reported(strom: Any) -> None:
     refused = strom("job", "run", "a", "-n", "absent")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("strom: job absent/a: ")
-    assert "\nnext: create its namespace first" in refused.stderr
+    assert "\nnext: correct --namespace, or create it first" in refused.stderr
 
 
 def test_wrong_amounts_are_usage_errors_that_name_the_option(strom: Any) -> None:

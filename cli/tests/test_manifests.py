@@ -126,7 +126,7 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         ('{"a": 1,\n}', "a.json", "a.json:2: not JSON"),
         ("a: !python/object:os.system x\n", "jobs.yaml", "jobs.yaml:1: not YAML"),
         ("kind: Job\n", "jobs.yaml", "jobs.yaml:1: not a Kubernetes object: it has no apiVersion"),
-        ("- 1\n", "jobs.yaml", "jobs.yaml:1: not a Kubernetes object, but list"),
+        ("- 1\n", "jobs.yaml", "jobs.yaml:1: not a Kubernetes object, but a list"),
         ("# nothing\n", "jobs.yaml", "jobs.yaml: it contains no object"),
         ("a: b\x00c\n", "jobs.yaml", "jobs.yaml: not YAML"),
     ],

@@ -135,3 +135,16 @@ def test_a_node_without_agent_shows_its_status(strom: Any) -> None:
     assert shown.exit_code == 0
     assert "lease       renewed 20" in shown.stdout
     assert "No node agent has reported its hardware" in shown.stderr
+
+
+def test_a_node_shows_the_pods_that_hold_it(api_server: Any, strom: Any) -> None:
+    api_server.create(kinds.NODES, builders.make_node("node"))
+    strom("job", "run", "train", "-r", "2", "--", "true")
+    for index, phase in enumerate(("Running", "Succeeded")):
+        api_server.start_pod("train", index, b"", phase=phase)
+    shown = strom("node", "get", "node").stdout.splitlines()
+    headers, *rows = shown[shown.index("") + 1 :]
+    assert headers.split() == ["NAMESPACE", "POD", "STATUS", "REQUESTS", "AGE"]
+    assert [row.split()[:4] for row in rows] == [
+        ["default", "train-w-0", "Running", "cpu=1,memory=1Gi"]
+    ]

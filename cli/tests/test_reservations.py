@@ -49,7 +49,7 @@ def test_a_number_of_nodes_becomes_names(strom: Any, api_server: Any) -> None:
     assert found["spec"]["nodeNames"] == ["n1", "n3"]
     third = ("third", *COURSE[1:], "--user", "bob", "--node-count", "1")
     refused = strom("reservation", "create", *third)
-    assert "0 nodes are free of other reservations" in refused.stderr
+    assert "it needs 1 node; free of other reservations in this period: 0" in refused.stderr
 
 
 @pytest.mark.parametrize(

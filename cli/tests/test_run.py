@@ -266,6 +266,8 @@ def test_check_reports_that_a_job_would_start_and_its_nodes(api_server: Any, str
         "  scheduler  configuration: built in",
     ]
     assert strom("job", "list").stderr == "No jobs found in namespace default.\n"
+    alone = strom("job", "run", "a", "--check").stdout.splitlines()
+    assert alone[1] == "It would start now: 1 of 1 pod, 1 on n1."
 
 
 @pytest.mark.usefixtures("node")

@@ -147,6 +147,9 @@ def test_a_flow_shows_each_job_in_the_order_of_the_manifest() -> None:
 def test_a_template_shows_its_jobs() -> None:
     template = make_template("t", make_job(tasks=[make_task("a", 2), make_task("b", 3)]))
     assert workload_view.template_row(template, NOW) == ("t", "default", "2", "5", "0", "5m")
+    alone = make_template("t", make_job(tasks=[make_task("a", 1)]))
+    for each, pods in ((template, "5 in 2 tasks"), (alone, "1 in 1 task")):
+        assert workload_view.template_facts(each, NOW)[2].split(None, 1) == ["pods", pods]
 
 
 def test_a_cron_shows_when_the_next_job_is_due() -> None:

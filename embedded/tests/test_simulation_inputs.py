@@ -69,7 +69,7 @@ def test_every_problem_of_all_files_is_reported_with_its_place(tmp_path: Path) -
         "nodes.csv:2: column count: '0'; write a number from 1 to 1e+09",
         "nodes.csv:3: column name: is empty; write a name",
         "nodes.csv:3: column cpu: '-1'; write a number from 0 to 1e+09",
-        "jobs.csv:2: column min_available: 3 is more than the 2 tasks; write at most that",
+        "jobs.csv:2: column min_available: 3 is more than 2 tasks; write at most that",
         "jobs.csv:2: column submit_s: 'soon'; write a number from 0 to 1e+09",
         "jobs.csv:2: column preemptable: 'maybe'; write true or false, or nothing",
         "jobs.csv:3: column tasks: '1.5'; write a whole number",

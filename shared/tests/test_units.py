@@ -50,9 +50,25 @@ def test_a_quantity_is_read_as_kubernetes_reads_it(text: str | int | float, valu
     "text", ["", "m", "1 Gi", "1gi", "1KB", "0x10", "1e", "1..5", "nan", "1Gim"]
 )
 def test_an_invalid_quantity_is_an_error_with_the_expected_form(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a quantity: write a number") as caught:
+    with pytest.raises(ValueError, match=r"is not a quantity.*: write a number") as caught:
         units.quantity(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "guess"),
+    [
+        ("1g", "1Gi"), ("64GB", "64Gi"), ("1.5gib", "1.5Gi"), ("512 mb", "512Mi"), ("1K", "1Ki"),
+        ("1x", ""), ("", ""), ("\u0661g", ""),
+    ],
+)  # fmt: skip
+def test_a_unit_of_other_programs_gets_a_suggestion(text: str, guess: str) -> None:
+    """Slurm, Docker and people write 1g and 64GB, and mean powers of 1024."""
+    assert units.suggestion(text) == guess
+    if guess:
+        units.quantity(guess)
+        with pytest.raises(ValueError, match=f"did you mean {guess}"):
+            units.quantity(text)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from stromboli.shared.api.views import accounting
 from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.api.views.task_history import TaskHistory
 from stromboli.shared.api.views.what_if import JobIf, WhatIf
+from stromboli.shared.formats import counts
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.messages.node_topology import TopologyObserved
 
@@ -61,7 +62,7 @@ class RejectedError(CommandError):
 
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
-        why = f"rejected with {count} error{'s' * (count > 1)}"
+        why = f"rejected with {counts.counted(count, 'error')}"
         details = tuple(violation.message for violation in violations)
         super().__init__(
             what, why, "correct the errors and try again; nothing was written", details
@@ -76,7 +77,7 @@ class ForbiddenError(CommandError):
 
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
-        why = f"forbidden: {count} permission{'s' * (count > 1)} missing"
+        why = f"forbidden: {counts.counted(count, 'permission')} missing"
         first_violations = violations[:RIGHTS_SHOWN]
         details = [
             line
@@ -394,6 +395,11 @@ def _command_error(error: client_errors.ResponseError) -> CommandError:
     if error.violations:
         return RejectedError(what, error.violations)
     next_step = _NEXT.get(error.status, "check the server: strom version")
+    if isinstance(error, client_errors.ConflictError) and error.is_creation:
+        kind, _, key = what.partition(" ")
+        namespace, slash, name = key.rpartition("/")
+        there = f"{name} -n {namespace}" if slash else name
+        why, next_step = "exists already", f"{EXISTS_NEXT}: strom {kind} delete {there}"
     return _KIND.get(type(error), CommandError)(what, why, next_step)
 
 
@@ -403,12 +409,13 @@ _KIND: dict[type[client_errors.ResponseError], type[CommandError]] = {
 }
 
 
+EXISTS_NEXT = "choose another name; update it with strom apply -f FILE; or delete it"
 _NEXT = {
     400: "correct the errors and try again; nothing was written",
     401: "show a token: export STROM_TOKEN=$(kubectl create token SERVICEACCOUNT -n NAMESPACE "
     "--audience stromboli)",
     403: "ask a cluster administrator for a role",
-    404: "create its namespace first: strom apply -f FILE with a Namespace",
+    404: "correct --namespace, or create it first: strom apply -f FILE with a Namespace",
     409: "delete it first, or update it with: strom apply -f FILE",
     413: "split the manifests; nothing was written",
     422: "correct the errors and try again; nothing was changed",

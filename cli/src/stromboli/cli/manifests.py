@@ -19,6 +19,7 @@ from stromboli.shared.formats import documents
 Document = dict[str, Any]
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
+_WORDS = {str: "text", list: "a list", int: "a number", float: "a number", bool: "true or false"}
 _FLOWING = re.compile(r"\s*\{")
 
 
@@ -59,7 +60,9 @@ def read(names: Iterable[str], stdin: Iterable[str] = ()) -> list[Manifest]:
     ]
     if not manifests:
         raise CommandError(
-            ", ".join(names), "it contains no object", "specify a file with a manifest"
+            ", ".join("stdin" if name == STDIN else name for name in names),
+            "it contains no object",
+            "specify a file with a manifest",
         )
     return manifests
 
@@ -86,8 +89,11 @@ def _texts(name: str, stdin: Iterable[str]) -> Iterator[tuple[str, str]]:
     if path.is_dir():
         paths = sorted(file for file in path.iterdir() if _is_manifest(file))
         if not paths:
-            wanted = ", ".join(SUFFIXES)
-            raise CommandError(name, "no manifest in this directory", f"manifests end in {wanted}")
+            raise CommandError(
+                name,
+                "no manifest in this directory",
+                f"specify one with files that end in {', '.join(SUFFIXES)}",
+            )
     for file in paths:
         yield str(file), files.text(str(file), instead="specify a manifest")
 
@@ -120,8 +126,8 @@ def _manifest(document: Any, file: str, line: int, tree: documents.Tree | None) 
     if not isinstance(document, dict):
         raise CommandError(
             f"{file}:{line}",
-            f"not a Kubernetes object, but {type(document).__name__}",
-            "a manifest is a mapping with apiVersion, kind and metadata",
+            f"not a Kubernetes object, but {_WORDS.get(type(document), 'a value')}",
+            "write a mapping with apiVersion, kind and metadata",
         )
     return Manifest(document, file, line, tree)
 

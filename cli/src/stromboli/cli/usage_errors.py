@@ -6,6 +6,7 @@ recommends for custom messages.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ import typer
 FIELDS = "FIELD=VALUE"
 """In the metavar of an argument that takes fields of a job."""
 MOST_SUGGESTED = 3
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
 WORDS = {
     "int_parsing": "{input!r} is not a whole number",
@@ -34,7 +36,21 @@ def parser_message(error: typer.TyperException) -> str:
         error.message = form.format(**details, **details.get("ctx", {}))
     if possible := getattr(error, "possibilities", None):
         return f"{error.message}{_question(possible)}"
-    return error.format_message().strip().rstrip(".")
+    return _in_our_words(error.format_message().strip().rstrip("."))
+
+
+def extra_arguments(message: str) -> str:
+    """The arguments that a command does not take, by the parser's message; empty for others."""
+    match = _EXTRA.fullmatch(message)
+    return "" if match is None else match[1]
+
+
+def _in_our_words(message: str) -> str:
+    """The parser's choices as one line, and its extra arguments without a plural in brackets."""
+    if words := extra_arguments(message):
+        return f"unexpected {'argument' if len(words.split()) == 1 else 'arguments'}: {words}"
+    named, several, choices = message.partition(". Choose from:")
+    return f"{named}: one of {' '.join(choices.split())}" if several else message
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

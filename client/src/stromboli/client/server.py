@@ -16,6 +16,8 @@ from stromboli.client.operations import calls
 _logger = logging.getLogger("stromboli.client")
 ANSWER_WITHIN_S = 30.0
 """Time limit of a response in seconds, sufficient for a busy machine."""
+_NOT_TLS = "wrong version number"
+"""In OpenSSL's error about a server that answers an https request in plain text."""
 OBJECT_WITHIN_S = 0.5
 """Additional seconds for each written object: 600 jobs took a busy laptop 40 s."""
 
@@ -106,6 +108,10 @@ def unreachable(server: Address, error: Exception, within_s: float) -> errors.Un
         why = f"no answer within {within_s:g} s"
     else:  # without the prefix "[Errno 111] "
         why = str(error).partition("] ")[2] or str(error) or type(error).__name__
+    if _NOT_TLS in why:
+        return errors.UnreachableError(
+            server.what, "it does not speak TLS", "write http:// instead of https://"
+        )
     # Only a refused connection means that no server listens.
     start = "start one with: strom up"
     next_step = start if "refused" in why else f"check the address, or {start}"

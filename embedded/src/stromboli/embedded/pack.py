@@ -15,6 +15,7 @@ import typer
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.scheduler.core.packing import arrivals, policies, trace
+from stromboli.shared.formats.counts import counted
 
 PUBLISHED_SEEDS = "42-51"
 MOST_SEEDS = 1000
@@ -137,7 +138,7 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
         ) from error
     homeless = int(requested.counts[requested.shapes[:, 4] == 0].sum())
     if homeless:
-        output.show_note(f"strom: {homeless} pods request GPU models that no node has")
+        output.show_note(f"strom: no node has the GPU models of {counted(homeless, 'pod')}")
     return cluster, requested
 
 

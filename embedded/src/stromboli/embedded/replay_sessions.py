@@ -12,6 +12,7 @@ from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.replay import session_replay, snapshot_history
 from stromboli.shared import topics
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.messages import scheduling as messages
 
 
@@ -99,7 +100,7 @@ def _summary(counts: Counter[str]) -> str:
     if not counts:
         return "the log has no sessions"
     line = (
-        f"{counts.total()} sessions: {counts['same']} decided the same, "
+        f"{counted(counts.total(), 'session')}: {counts['same']} decided the same, "
         f"{counts['differs']} differently"
     )
     return f"{line}, {counts['failed']} could not be run" if counts["failed"] else line

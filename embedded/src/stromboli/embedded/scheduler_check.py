@@ -25,6 +25,7 @@ from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.forecast import canary, expected_starts
 from stromboli.scheduler.core.replay import session_replay, snapshot_history
 from stromboli.shared import envelope, topics
+from stromboli.shared.formats.counts import counted
 
 app = typer.Typer(no_args_is_help=True, help="Check a scheduler configuration before it applies.")
 DIFFERS = 1
@@ -245,9 +246,9 @@ def _with_sessions(comparison: Check, runs: Iterator[session_replay.ReplayedSess
 def _show(comparison: Check) -> None:
     for warning in comparison.warnings:
         output.show_note(f"strom: {warning}")
-    size = f"{comparison.nodes} nodes, {comparison.pod_groups} PodGroups"
+    size = f"{counted(comparison.nodes, 'node')}, {counted(comparison.pod_groups, 'PodGroup')}"
     verb = "differs" if len(comparison.gangs) == 1 else "differ"
-    output.show_lines([f"present state ({size}): {_count(len(comparison.gangs), 'gang')} {verb}"])
+    output.show_lines([f"present state ({size}): {counted(len(comparison.gangs), 'gang')} {verb}"])
     _show_gangs(comparison.gangs)
     if comparison.replayed is None:
         output.show_note("strom: recorded sessions: not run; specify their log: --state or --kafka")
@@ -271,10 +272,6 @@ def _show(comparison: Check) -> None:
         output.show_note(f"strom: session {number} could not be run: {problem}")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def _show_gangs(gangs: list[canary.Difference]) -> None:
     if gangs:
         rows = [[it.job or it.pod_group, _text(it.present), _text(it.changed)] for it in gangs]
@@ -286,9 +283,9 @@ def _text(decision: canary.GangDecision) -> str:
     if decision.is_admitted and not decision.binds:
         parts.append("admitted to its queue")
     if decision.binds:
-        parts.append(f"{_count(sum(decision.binds.values()), 'pod')} on {_nodes(decision.binds)}")
+        parts.append(f"{counted(sum(decision.binds.values()), 'pod')} on {_nodes(decision.binds)}")
     if decision.evictions:
-        parts.append(f"{_count(len(decision.evictions), 'pod')} evicted")
+        parts.append(f"{counted(len(decision.evictions), 'pod')} evicted")
     if decision.tier:
         parts.append(f"waits ({decision.tier}): {decision.reason}".removesuffix(": "))
     return "; ".join(parts) or "unchanged"

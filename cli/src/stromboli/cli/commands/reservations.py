@@ -12,6 +12,7 @@ from stromboli.cli.parameters import parsing, time_options
 from stromboli.cli.render import listing, output
 from stromboli.client.operations import workload_calls
 from stromboli.shared.api import core, kinds, reservation
+from stromboli.shared.formats import counts
 from stromboli.shared.jobspec import reservations
 
 if TYPE_CHECKING:
@@ -240,7 +241,8 @@ def _choose_nodes(client: "Client", document: dict[str, Any], count: int) -> Non
     if len(free) < count:
         raise CommandError(
             f"reservation {document['metadata']['name']}",
-            f"{len(free)} nodes are free of other reservations in this period, {count} are needed",
+            f"it needs {counts.counted(count, 'node')}; free of other reservations in this period: "
+            f"{len(free)}",
             "choose another period or fewer nodes: strom reservation list",
         )
     spec["nodeNames"] = free[:count]

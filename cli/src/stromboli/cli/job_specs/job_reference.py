@@ -16,8 +16,13 @@ def names_indexes(text: str) -> bool:
 
 def split(text: str, index: int | None = None) -> tuple[str, indexes.Indexes | None]:
     """The job and the selected indexes, None for all of them; ``index`` is the value of
-    ``--index``. Raises BadParameter for invalid indexes, and for both forms together."""
+    ``--index``. Raises BadParameter for invalid indexes, for a bracket without the other one, and
+    for both forms together."""
     match = _FORM.fullmatch(text)
+    if match is None and ("[" in text or "]" in text):
+        raise typer.BadParameter(
+            f"{text!r} is neither a job nor JOB[INDEXES], such as 'train[3,7-9]'", param_hint="JOB"
+        )
     if match is None:
         return text, None if index is None else indexes.of([index])
     if index is not None:

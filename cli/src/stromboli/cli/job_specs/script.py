@@ -27,6 +27,7 @@ SLURM_MARK = "#SBATCH"
 LONGEST_BYTES = 100 * 1024
 """Maximum size of a script: Linux limits an argument of a program to 128 KiB."""
 _SHELL = re.compile(r"^(ba|da|a|z|k)?sh$")
+_MANIFESTS = (".yaml", ".yml", ".json")
 _PYTHON = re.compile(r"^python[0-9.]*$")
 
 
@@ -164,6 +165,12 @@ def _interpreter(name: str, first: str) -> tuple[str, ...]:
     """The command after ``#!``. Raises ScriptError without it, as ``sbatch`` does: a shell would
     run a program in Python line by line."""
     if not first.startswith("#!"):
+        if PurePath(name).suffix in _MANIFESTS:
+            raise ScriptError(
+                1,
+                "this is a manifest: a script begins with #! and an interpreter",
+                f"submit the Job in it: strom job run -f {name}",
+            )
         python = PurePath(name).suffix == ".py"
         program = "/usr/bin/env python3" if python else "/bin/sh"
         run = f"python {name}" if python else f"sh {name}"

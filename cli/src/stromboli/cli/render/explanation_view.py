@@ -8,6 +8,7 @@ import msgspec
 
 from stromboli.cli.render import pod_status, start_view
 from stromboli.client.responses import Explanation
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
 
 TIERS: Mapping[Tier, str] = {
@@ -161,8 +162,7 @@ def _kubelet_messages(waiting: WaitingPods) -> list[str]:
             )
             counts[error_text] = counts.get(error_text, 0) + 1
     facts = [
-        ("node", f"{count} pod{'s' * (count > 1)}: {error_text}")
-        for error_text, count in counts.items()
+        ("node", f"{counted(count, 'pod')}: {error_text}") for error_text, count in counts.items()
     ]
     facts += [("node", line) for line in waiting.nodes]
     facts += [("data", line) for line in waiting.data]

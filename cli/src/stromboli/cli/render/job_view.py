@@ -11,6 +11,7 @@ from stromboli.shared import decoding, device_annotations, keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.api.views import accounting, efficiency
 from stromboli.shared.formats import indexes
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.jobspec import debug_tools
 
 HEADERS: tuple[str, ...] = (
@@ -147,7 +148,7 @@ def used(attempts: Sequence[accounting.Attempt], *, is_whole: bool = True) -> li
     """What attempts used of their requests, a line per resource; nothing if it was not measured.
     ``is_whole``: these are all attempts of the job."""
     summary = efficiency.texts(efficiency.of_attempts(attempts))
-    beside = "" if is_whole else f", of the last {len(attempts)} attempts"
+    beside = "" if is_whole else f", of the last {counted(len(attempts), 'attempt')}"
     words = "; ".join(f"{name} {text}" for name, text in summary)
     return [f"{'used':<9} {words}{beside}"] if words else []
 
@@ -214,7 +215,7 @@ def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
     if progress is None:
         return []
     requested, succeeded, failed, cancelled = progress
-    text = f"{len(succeeded)} of {len(requested)} indexes succeeded"
+    text = f"{len(succeeded)} of {counted(len(requested), 'index', 'indexes')} succeeded"
     for word, index_set in (("failed", failed), ("cancelled", cancelled)):
         which = str(index_set)
         excerpt = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."

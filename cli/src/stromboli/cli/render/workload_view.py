@@ -10,6 +10,7 @@ from stromboli.cli.render import output
 from stromboli.shared import decoding
 from stromboli.shared.api import flow
 from stromboli.shared.api.meta import ObjectMeta
+from stromboli.shared.formats import counts
 from stromboli.shared.formats import cron as schedules
 
 FLOW_HEADERS = ("NAME", "PHASE", "JOBS", "RUNNING", "COMPLETED", "FAILED", "AGE")
@@ -138,7 +139,7 @@ def template_facts(template: flow.JobTemplate, now: datetime) -> list[str]:
     return output.facts(
         ("template", template.metadata.key),
         ("queue", queue),
-        ("pods", f"{pods} in {tasks} tasks"),
+        ("pods", f"{pods} in {counts.counted(int(tasks), 'task')}"),
         ("jobs", ", ".join(template.status.job_depends_on_list) or "none"),
         ("created", _time(template.metadata.creation_timestamp)),
     )

@@ -15,6 +15,7 @@ from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.embedded.simulation import inputs, report, run
 from stromboli.embedded.simulation.core import comparison, job_runs, results, workload
+from stromboli.shared.formats.counts import counted
 
 MOST_SEEDS = 1000
 
@@ -127,8 +128,8 @@ def _ignore(_: job_runs.JobRun) -> None:
 
 def _line(summary: results.Summary) -> str:
     return (
-        f"{summary.finished} of {summary.jobs} jobs finished, mean JCT {summary.jct_mean_s:.1f} s, "
-        f"mean wait {summary.wait_mean_s:.1f} s"
+        f"{summary.finished} of {counted(summary.jobs, 'job')} finished, "
+        f"mean JCT {summary.jct_mean_s:.1f} s, mean wait {summary.wait_mean_s:.1f} s"
     )
 
 

@@ -8,6 +8,8 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
+from stromboli.shared.formats.counts import counted
+
 MOST_PROBLEMS = 50
 """Maximum problems that are shown; a file with a wrong separator has one in every line."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -141,7 +143,8 @@ def rows(
             if len(fields) != len(header):
                 problems.add(
                     f"{path}:{reader.line_num}",
-                    f"{len(fields)} fields; the header has {len(header)} columns",
+                    f"{counted(len(fields), 'field')}; the header has "
+                    f"{counted(len(header), 'column')}",
                 )
                 continue
             stripped = (field.strip() for field in fields)

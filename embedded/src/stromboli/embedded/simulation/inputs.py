@@ -15,6 +15,7 @@ from stromboli.cli.errors import CommandError
 from stromboli.embedded.simulation import csv_rows, object_files
 from stromboli.embedded.simulation.core import objects, workload
 from stromboli.shared.api import batch, meta, reservation, scheduling
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.jobspec import data_sets
 
 NODE_COLUMNS = (
@@ -216,7 +217,10 @@ def _plain_jobs(rows: Iterable[csv_rows.Row]) -> Iterator[tuple[csv_rows.Row, wo
         tasks = row.integer("tasks", 1, least=1)
         least = row.integer("min_available", tasks, least=1)
         if least > tasks:
-            row.fail("min_available", f"{least} is more than the {tasks} tasks; write at most that")
+            row.fail(
+                "min_available",
+                f"{least} is more than {counted(tasks, 'task')}; write at most that",
+            )
         labels = _labels(row, "node_selector")
         yield (
             row,

@@ -19,6 +19,7 @@ from stromboli.embedded.simulation import inputs, report
 from stromboli.embedded.simulation.core import job_runs, kernel, results, workload
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core.config import configuration
+from stromboli.shared.formats.counts import counted
 
 MOST_SHOWN = 20
 """Maximum unfinished jobs that the table shows."""
@@ -165,7 +166,8 @@ def run(
         _show_table(summary)
     if summary.unfinished:
         output.show_note(
-            f"strom: {summary.unfinished} of {summary.jobs} jobs did not finish: {summary.stopped}"
+            f"strom: {summary.unfinished} of {counted(summary.jobs, 'job')} did not finish: "
+            f"{summary.stopped}"
         )
 
 

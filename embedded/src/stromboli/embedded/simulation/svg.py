@@ -185,12 +185,14 @@ def _time_axis(end_s: float, height: int) -> str:
 def ticks(most: float, count: int, steps: Sequence[float] = ()) -> list[float]:
     """Round values from 0 to at most ``most``, at most ``count`` above 0.
 
-    ``steps``: preferred distances in ascending order, such as those of minutes; beyond them, and
-    without them, distances are 1, 2 or 5 times a power of ten.
+    ``steps``: preferred distances in ascending order, such as those of minutes; beyond them,
+    without them, and on an axis shorter than two of the first, distances are 1, 2 or 5 times a
+    power of ten.
     """
     if not (most > 0 and math.isfinite(most)):
         return [0.0]
     power = 10.0 ** math.floor(math.log10(most / count))
     decimal = (power * factor for factor in (1, 2, 5, 10, 20))
-    step = next(each for each in (*steps, *decimal) if each * count >= most * (1 - 1e-9))
+    preferred = steps if steps and most >= 2 * steps[0] else ()
+    step = next(each for each in (*preferred, *decimal) if each * count >= most * (1 - 1e-9))
     return [step * at for at in range(math.floor(most / step * (1 + 1e-9)) + 1)]

@@ -17,6 +17,7 @@ from stromboli.controller.core.store import batch_state, controller_cache
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import materialization
 from stromboli.shared.bus import port as bus_port
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.messages import batch as messages
 from stromboli.shared.runtime import runtime
 
@@ -97,7 +98,7 @@ class EventHistoryReader:
                     break
         problem = await self._restore_from(records)
         if hidden:
-            problem = f"records of {len(hidden)} keys were written by a fenced writer"
+            problem = f"records of {counted(len(hidden), 'key')} were written by a fenced writer"
         at = self._position_of(records)
         problem = problem or await self._mismatch(at, position)
         if at is None or problem:

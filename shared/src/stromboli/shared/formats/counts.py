@@ -1,6 +1,6 @@
 """Counts with their nouns, in texts for people."""
 
 
-def counted(count: int, what: str) -> str:
-    """``1 pod``, ``2 pods``; for nouns whose plural ends in s."""
-    return f"{count} {what}" + ("" if count == 1 else "s")
+def counted(count: int, what: str, plural: str = "") -> str:
+    """``1 pod``, ``2 pods``; ``plural``: of a noun that needs more than an s, as ``indexes``."""
+    return f"{count} {what if count == 1 else plural or f'{what}s'}"

@@ -25,6 +25,7 @@ import msgspec
 
 from stromboli.shared import decoding
 from stromboli.shared.formats import durations
+from stromboli.shared.formats.counts import counted
 
 MOST_MISSED = 100
 """Maximum count of missed times."""
@@ -76,7 +77,7 @@ def problem(text: str) -> str | None:
         return None if text in DESCRIPTORS or _interval(text) else f"{text!r} is not a descriptor"
     parts = text.split()
     if len(parts) != len(FIELDS):
-        return f"{text!r} has {len(parts)} fields, not {len(FIELDS)}"
+        return f"{text!r} has {counted(len(parts), 'field')}, not {len(FIELDS)}"
     for part, field in zip(parts, FIELDS, strict=True):
         for item in part.split(","):
             if _span(item, field) is None:

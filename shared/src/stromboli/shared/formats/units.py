@@ -28,6 +28,8 @@ _SMALLEST = Decimal("1e-9")
 _MOST_CHARACTERS = 100
 """Maximum length of a quantity in characters, far above that of any real one; each distinct text is
 cached."""
+_NEARLY = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtpe])i?b?", re.IGNORECASE | re.ASCII)
+"""A number with a unit as in other programs, where most mean powers of 1024."""
 _FACTOR: Mapping[str, Decimal] = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -67,9 +69,11 @@ def quantity(text: str | int | float) -> Decimal:
 def _quantity(text: str) -> Decimal:
     match = _QUANTITY.fullmatch(text)
     if match is None:
+        guess = suggestion(text)
         raise ValueError(
-            f"{text!r} is not a quantity: write a number with one of the suffixes "
-            f"{' '.join(_FACTOR)} or an exponent, such as 500m or 1Gi"
+            f"{text!r} is not a quantity{f' (did you mean {guess}?)' if guess else ''}: write a "
+            f"number with one of the suffixes {' '.join(_FACTOR)} or an exponent, such as 500m or "
+            "1Gi"
         )
     number, exponent, suffix = match.groups()
     # Clamping the exponent does not change the result; arithmetic with a huge exponent would
@@ -79,6 +83,13 @@ def _quantity(text: str) -> Decimal:
     if value and abs(value) < _SMALLEST:
         return _SMALLEST.copy_sign(value)
     return max(-_LARGEST, min(_LARGEST, value))
+
+
+def suggestion(text: str) -> str:
+    """The quantity that was probably meant by an invalid one, such as ``1Gi`` by ``1g`` or ``1GB``;
+    empty without a guess."""
+    match = _NEARLY.fullmatch(text)
+    return "" if match is None else f"{match[1]}{match[2].upper()}i"
 
 
 @functools.lru_cache(maxsize=4096)

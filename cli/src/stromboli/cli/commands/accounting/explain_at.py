@@ -8,6 +8,7 @@ import msgspec
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import explanation_view, output
 from stromboli.client.responses import Explanation
+from stromboli.shared.formats import counts
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
 ENTRY_POINTS = "stromboli.past"
@@ -51,7 +52,7 @@ def show(
         output.show_document(output_format, msgspec.to_builtins(past_answers))
     elif not past_answers:
         why = f"it had no PodGroup at {at.isoformat()}"
-        raise CommandError(what, why, f"see when it existed: strom history --job {name}")
+        raise CommandError(what, why, f"see when it existed: strom history {name} -n {namespace}")
     else:
         for each in past_answers:
             output.show_lines(render(f"{namespace}/{name}", each, at))
@@ -61,7 +62,8 @@ def render(job: str, past_answer: PastAnswer, at: datetime) -> list[str]:
     """The explanation as lines of text."""
     when = f"at {at.isoformat()}"
     if past_answer.explained is None:
-        state = f"{past_answer.placed} of its {past_answer.pods} pods were on nodes"
+        pods = counts.counted(past_answer.pods, "pod")
+        state = f"{past_answer.placed} of {pods} on nodes"
         just = "; it was admitted or placed just then" if past_answer.is_decided else ""
         return [f"{job} was not blocked {when}: {state}{just}."]
     explanation = Explanation(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options
+from stromboli.cli import options, usage_errors
 from stromboli.cli.errors import CommandError
 from stromboli.cli.parameters import parsing, time_options
-from stromboli.cli.render import output
+from stromboli.cli.render import explanation_view, output
 from stromboli.client import phases
 from stromboli.shared import device_annotations
 from stromboli.shared.api.views import accounting, efficiency
@@ -215,6 +215,11 @@ def row(
 
 
 def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: bool) -> str:
+    if is_table and column == "requests":
+        return ",".join(
+            f"{name}={explanation_view.format_amount(name, amount)}"
+            for name, amount in sorted(attempt.requests.items())
+        )
     if column in COMPUTED:
         return COMPUTED[column](attempt, now)
     value = getattr(attempt, column)
@@ -292,7 +297,9 @@ def _columns(text: str) -> tuple[str, ...]:
     if unknown is not None:
         known = ", ".join(COLUMNS)
         raise typer.BadParameter(
-            f"{unknown!r} is not a column; use one of {known}", param_hint="--format"
+            f"{unknown!r} is not a column; use one of {known}"
+            f"{usage_errors.did_you_mean(unknown, COLUMNS)}",
+            param_hint="--format",
         )
     return wanted
 

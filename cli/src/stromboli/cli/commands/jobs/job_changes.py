@@ -191,6 +191,7 @@ def _raise_if_ignored(client: "Client", namespace: str, name: str, action: str) 
     now = phase_of(client.decode(kinds.JOBS, client.job(namespace, name)))
     if action in ignored_actions(now):
         why, next_step = _IDLE[action]
+        next_step = next_step.format(job=f"{name} -n {namespace}")
         raise CommandError(f"job {namespace}/{name}", f"it is {now}{why}", next_step)
 
 
@@ -207,11 +208,14 @@ def ignored_actions(phase: str) -> frozenset[str]:
 _STATUS = "status."
 """The beginning of the path of a violation because the job has ended."""
 _IDLE = {
-    "AbortJob": (", so there is nothing to suspend", "list jobs: strom job list"),
+    "AbortJob": (", so there is nothing to suspend", "see its state: strom job get {job}"),
     "ResumeJob": (
         ", and only a suspended job can be resumed",
-        "to run an ended job again: strom job resubmit JOB",
+        "run an ended job again: strom job resubmit {job}",
     ),
-    "RestartJob": (", so there is nothing to restart", "submit it again"),
+    "RestartJob": (
+        ", so there is nothing to restart",
+        "run it again: strom job resubmit {job}",
+    ),
 }
-"""Action -> why it has no effect on a job, and the next step."""
+"""Action -> why it has no effect on a job, and the next step for ``{job}``."""

@@ -107,7 +107,8 @@ def render(job: str, verdict: DryRunResult) -> list[str]:
     if verdict.starts:
         bound = sum(verdict.nodes.values())
         named = [f"{count} on {node}" for node, count in verdict.nodes.items()]
-        lines.append(f"It would start now: {bound} of {verdict.pods} pods, {_join_names(named)}.")
+        pods = counts.counted(verdict.pods, "pod")
+        lines.append(f"It would start now: {bound} of {pods}, {_join_names(named)}.")
     elif verdict.evicted:
         lines.append(
             f"It would start after the eviction of {counts.counted(len(verdict.evicted), 'pod')}."

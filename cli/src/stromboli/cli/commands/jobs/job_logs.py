@@ -21,6 +21,7 @@ from stromboli.client import job_logs, phases
 from stromboli.client.operations import log_calls
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.views.task_history import TaskAttempt
+from stromboli.shared.formats import counts
 from stromboli.shared.formats.indexes import Indexes
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _report_not_started(
     if reasons:
         raise CommandError(
             f"job {namespace}/{name}",
-            f"{len(reasons)} container{'s' * (len(reasons) > 1)} never started",
+            f"{counts.counted(len(reasons), 'container')} never started",
             f"see: strom job describe {name} -n {namespace}",
             tuple(f"{label}: {why}" for label, why in reasons.items()),
         )

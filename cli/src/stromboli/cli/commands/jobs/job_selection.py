@@ -14,6 +14,7 @@ from stromboli.cli.parameters import selectors
 from stromboli.cli.render import listing, output
 from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import kinds
+from stromboli.shared.formats import counts
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -90,7 +91,7 @@ def confirm(names: Sequence[str], verb: str, namespace: str) -> None:
     if not sys.stdin.isatty():
         return
     preview = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-    jobs = f"{len(names)} job{'s' * (len(names) > 1)} of namespace {namespace}"
+    jobs = f"{counts.counted(len(names), 'job')} of namespace {namespace}"
     typer.echo(f"{verb} {jobs} ({preview})? [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         output.show_note("Nothing was changed.")

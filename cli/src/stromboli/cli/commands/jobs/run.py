@@ -23,6 +23,8 @@ from stromboli.shared.jobspec import job_dependencies
 SUFFIX_LENGTH = 5
 MOST_RETRIES = 2**31 - 2
 """The largest ``maxRetry`` of a job, which counts the first attempt."""
+MOST_NAMED = 3
+"""Maximum objects of a manifest that an error names."""
 _SCRIPT = "stromboli.cli.job_specs.script"
 _PLACES = "stromboli.cli.places"
 OF_THE_CALL = {
@@ -421,23 +423,37 @@ def _job_from_manifest(ctx: typer.Context, file: str, namespace: str) -> dict[st
     """The single job of a manifest. Raises BadParameter if an option describes a job too."""
     apart = {*OF_THE_CALL, "namespace"}
     job_options = [
-        parameter.name
+        _title(parameter)
         for parameter in ctx.command.params
         if parameter.name not in apart and _is_given(ctx, parameter.name)
     ]
     if job_options or ctx.meta[COMMAND]:
         raise typer.BadParameter(
-            "the manifest describes the job; remove the other options",
+            "the manifest describes the job; remove " + ", ".join(job_options or ("the command",)),
             param_hint="--filename",
         )
     manifests = apply.manifests_of([file])
     documents = [manifest.document for manifest in manifests]
     wanted = (kinds.JOBS.api_version, kinds.JOBS.kind)
     if len(documents) > 1 or (documents[0]["apiVersion"], documents[0]["kind"]) != wanted:
-        raise CommandError(file, "it must contain exactly one Job", f"use: strom apply -f {file}")
+        found = ", ".join(f"{it['apiVersion']} {it['kind']}" for it in documents[:MOST_NAMED])
+        more = ", ..." if len(documents) > MOST_NAMED else ""
+        raise CommandError(
+            file,
+            f"it must contain exactly one {' '.join(wanted)}, not {found}{more}",
+            f"write apiVersion: {kinds.JOBS.api_version}"
+            if [it["kind"] for it in documents] == [kinds.JOBS.kind]
+            else f"use: strom apply -f {file}",
+        )
     metadata = {"namespace": namespace, **(documents[0].get("metadata") or {})}
     metadata.setdefault("name", job_spec.generated_name("job", _suffix()))
     return {**documents[0], "metadata": metadata}
+
+
+def _title(parameter: Any) -> str:
+    """``--queue`` of an option, ``JOB|SCRIPT`` of an argument."""
+    longest: str = max(parameter.opts, key=len)
+    return longest if longest.startswith("-") else parameter.metavar or longest
 
 
 def _directory() -> str:

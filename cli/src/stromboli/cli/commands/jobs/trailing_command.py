@@ -3,6 +3,8 @@
 import typer
 from typer.core import TyperCommand
 
+from stromboli.cli import usage_errors
+
 COMMAND = "stromboli.cli.command"
 """The key of the arguments after ``--`` in ``Context.meta``."""
 
@@ -17,7 +19,13 @@ class CommandWithTrailingArguments(TyperCommand):
             at = args.index("--")
             before, after = args[:at], args[at + 1 :]
         ctx.meta[COMMAND] = tuple(after)
-        return super().parse_args(ctx, before)
+        try:
+            return super().parse_args(ctx, before)
+        except typer.TyperException as error:
+            words = "" if after else usage_errors.extra_arguments(error.message)
+            if words:
+                error.message = f"the command comes after two dashes: -- {words}"
+            raise
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Show the trailing command in the usage line."""

@@ -24,6 +24,7 @@ from stromboli.cli.errors import (
 from stromboli.cli.render import output
 from stromboli.client.operations import calls, node_calls
 from stromboli.shared.api import core, kinds
+from stromboli.shared.formats import counts
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -239,12 +240,12 @@ class _Drain:
             f"pod/{pod.metadata.key}: {self._refused.get(uid, 'terminating')}"
             for uid, pod in left.items()
         ]
-        why = f"{len(left)} pod{'s' * (len(left) > 1)} left at the end of --timeout"
+        why = f"{counts.counted(len(left), 'pod')} left at the end of --timeout"
         step = f"drain again, or undo the cordon: strom node uncordon {self._node}"
         return TimedOutError(f"node {self._node}", why, step, tuple(reasons[:SHOWN]))
 
 
 def _unowned(node: str, pods: Sequence[core.Pod]) -> CommandError:
     named = tuple(f"pod/{pod.metadata.key}" for pod in pods[:SHOWN])
-    why = f"{len(pods)} pod{'s' * (len(pods) > 1)} without an owner would not be created again"
+    why = f"{counts.counted(len(pods), 'pod')} without an owner would not be created again"
     return CommandError(f"node {node}", why, "evict them too: --force", named)

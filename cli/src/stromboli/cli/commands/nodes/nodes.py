@@ -186,6 +186,14 @@ def _show_status(client: "Client", node: core.Node) -> None:
     if node.status.conditions:
         output.show_lines([""])
         output.show_table(node_health.CONDITION_HEADERS, node_health.conditions(node, now))
+    try:
+        pods = client.send(node_calls.pods(node.metadata.name)).items
+    except CommandError as error:  # without the right to list the pods of all namespaces
+        output.show_note(f"The node's pods are not shown: {error.why}.")
+        return
+    if rows := node_health.pods(pods, now):
+        output.show_lines([""])
+        output.show_table(node_health.POD_HEADERS, rows)
 
 
 app.command("history")(node_history.node_history)

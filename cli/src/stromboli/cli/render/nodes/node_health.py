@@ -6,15 +6,16 @@ default (``--node-monitor-grace-period``). Source:
 https://kubernetes.io/docs/concepts/architecture/nodes/.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.cli.render import output, pod_status, usage
-from stromboli.shared.api import coordination, core
+from stromboli.cli.render import explanation_view, output, pod_status, usage
+from stromboli.shared.api import coordination, core, kinds
 from stromboli.shared.data_cache import policy
-from stromboli.shared.formats import units
+from stromboli.shared.formats import counts, units
+from stromboli.shared.jobspec import quota
 from stromboli.shared.messages import node_usage
 
 HEADERS = (
@@ -23,6 +24,7 @@ HEADERS = (
 )  # fmt: skip
 WIDE_HEADERS = ("TAINTS", "LABELS")
 CONDITION_HEADERS = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
+POD_HEADERS = ("NAMESPACE", "POD", "STATUS", "REQUESTS", "AGE")
 COLUMNS = (*usage.RESOURCES, "pods")
 """The allocatable resources that are columns of a list."""
 TAKEN_WITHIN = timedelta(seconds=5)
@@ -114,10 +116,10 @@ def _line(one: Stuck, now: datetime) -> str:
         else "the node has no lease"
     )
     if one.untaken:
-        pods = f"{one.untaken} pod{'s' * (one.untaken > 1)}"
+        pods = counts.counted(one.untaken, "pod")
         since = f" since {_seconds(one.bound_at, now)}" if one.bound_at else ""
         return f"{pods} bound to node {one.node}{since}, not acknowledged by its kubelet; {lease}"
-    pods = f"{one.taken} pod{'s' * (one.taken > 1)}"
+    pods = counts.counted(one.taken, "pod")
     return f"{pods} on node {one.node}, whose kubelet does not respond; {lease}"
 
 
@@ -189,6 +191,31 @@ def conditions(node: core.Node, now: datetime) -> list[tuple[str, ...]]:
         (it.type, it.status, it.reason, output.age(it.last_transition_time, now), it.message)
         for it in node.status.conditions
     ]
+
+
+def pods(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple[str, ...]]:
+    """The pods among these that have not ended, under ``POD_HEADERS``, by namespace and name."""
+    held = []
+    for raw in raws:
+        pod = pod_status.decode(raw)
+        if not pod_status.is_over(pod):
+            held.append(
+                (
+                    pod.metadata.namespace,
+                    pod.metadata.name,
+                    pod_status.status(pod),
+                    _requests(kinds.PODS.decode(raw)),
+                    output.age(pod.metadata.creation_timestamp, now),
+                )
+            )
+    return sorted(held)
+
+
+def _requests(pod: core.Pod) -> str:
+    amounts = quota.requests(pod.spec).items()
+    return ",".join(
+        f"{name}={explanation_view.format_amount(name, amount)}" for name, amount in amounts
+    )
 
 
 def _load(

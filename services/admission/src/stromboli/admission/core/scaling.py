@@ -54,6 +54,6 @@ def _too_few(left: int, needed: int, subject: str) -> Violation:
         path="replicas",
         reason=f"{subject} would have {counts.counted(left, 'pod')}, but needs {needed} "
         "(minAvailable)",
-        expected=f"replicas for at least {needed} pods, or a lower minAvailable (--min); "
-        "to stop all pods, suspend the job",
+        expected=f"replicas for at least {counts.counted(needed, 'pod')}, or a lower "
+        "minAvailable (--min); to stop all pods, suspend the job",
     )

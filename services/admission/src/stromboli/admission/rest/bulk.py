@@ -22,6 +22,7 @@ from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import warning_header
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.messages.admission import Violation
 
 LINE_BYTES = 3 * 1024 * 1024
@@ -162,7 +163,7 @@ async def _result_of(
     except RejectedError as error:
         violations = error.violations[:MAX_VIOLATIONS]
         count = len(error.violations)
-        detail = f"{count} violation{'s' * (count > 1)}"
+        detail = counted(count, "violation")
         return ItemResult(
             index=index, result="refused", status=422, detail=detail, violations=violations
         )

@@ -12,6 +12,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from stromboli.shared.formats.counts import counted
+
 Phase = Literal[
     "",
     "Pending",
@@ -270,10 +272,9 @@ def shortfall(facts: LifecycleInputs) -> str:
     """Why a job whose pods have all ended did not succeed; empty if it did. An array with a failed
     index has not succeeded."""
     if facts.waiting:
-        text = "1 pod" if facts.waiting == 1 else f"{facts.waiting} pods"
-        return f"{text} could never be created: their dependencies failed"
+        return f"{counted(facts.waiting, 'pod')} could never be created: their dependencies failed"
     if facts.indexes and facts.failed:
-        return f"{facts.failed} of {facts.indexes} indexes failed"
+        return f"{facts.failed} of {counted(facts.indexes, 'index', 'indexes')} failed"
     requested = sum(
         task.replicas if task.min_available is None else task.min_available for task in facts.tasks
     )

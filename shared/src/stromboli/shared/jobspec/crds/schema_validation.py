@@ -12,9 +12,12 @@ from typing import Any
 
 import jsonschema_rs
 
+from stromboli.shared.formats import units
 from stromboli.shared.jobspec.crds import defaulting, json_schema
 from stromboli.shared.messages.admission import Violation
 
+QUANTITY = "a quantity"
+"""The beginning of the title of a quantity's schema."""
 Kind = jsonschema_rs.ValidationErrorKind
 Path = Sequence[str | int]
 Finding = tuple[Path, str, str]  # path, reason, expected
@@ -104,7 +107,11 @@ def _reason_and_expected(
         case Kind.Format():
             return f"{value_text} is not a time", 'expected one such as "2030-01-31T12:00:00Z"'
         case _:
-            return f"{value_text} does not have the right form", _expected_type(schema)
+            expected = _expected_type(schema)
+            guess = units.suggestion(value) if isinstance(value, str) else ""
+            if guess and expected.startswith(f"expected {QUANTITY}"):
+                expected += f" (did you mean {_show(guess)}?)"
+            return f"{value_text} does not have the right form", expected
 
 
 def suggested_field(name: str, known: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from stromboli.shared import keys, network_topology
 from stromboli.shared.api import batch
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import indexes
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.jobspec import (
     debug_tools,
     dependency_cycles,
@@ -149,7 +150,7 @@ def validate_update(
     if len(spec.tasks) != len(before.spec.tasks):
         yield Violation(
             path="spec.tasks",
-            reason=f"{len(spec.tasks)} tasks instead of {len(before.spec.tasks)}",
+            reason=f"{counted(len(spec.tasks), 'task')} instead of {len(before.spec.tasks)}",
             expected="tasks cannot be added or removed; change replicas",
         )
     for index, task in enumerate(spec.tasks):
@@ -159,7 +160,8 @@ def validate_update(
     if not 0 <= spec.min_available <= replicas:
         yield Violation(
             path="spec.minAvailable",
-            reason=f"{spec.min_available} is not possible with {replicas} replicas in total",
+            reason=f"{spec.min_available} is not possible with "
+            f"{counted(replicas, 'replica')} in total",
             expected=f"0 to {replicas}",
         )
     if job.metadata.annotation(keys.AFTER) != before.metadata.annotation(keys.AFTER):
@@ -257,7 +259,8 @@ def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
     elif not 0 <= min_available(task) <= task.replicas:
         yield Violation(
             path=f"{path}.minAvailable",
-            reason=f"{min_available(task)} is not possible with {task.replicas} replicas",
+            reason=f"{min_available(task)} is not possible with "
+            f"{counted(task.replicas, 'replica')}",
             expected=f"0 to {max(task.replicas, 0)}",
         )
     partition = task.partition_policy
@@ -274,15 +277,16 @@ def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
     if min(wanted.values()) > 0 and task.replicas != math.prod(wanted.values()):
         yield Violation(
             path=f"{path}.replicas",
-            reason=f"{task.replicas} replicas do not make "
-            f"{partition.total_partitions} partitions of {partition.partition_size}",
+            reason=f"{counted(task.replicas, 'replica')} instead of "
+            f"{counted(partition.total_partitions, 'partition')} of {partition.partition_size}",
             expected=f"{partition.total_partitions * partition.partition_size}",
         )
     needed = partition.min_partitions * partition.partition_size
     if partition.min_partitions > 0 and task.min_available not in (None, needed):
         yield Violation(
             path=f"{path}.minAvailable",
-            reason=f"{task.min_available} is not {partition.min_partitions} whole partitions",
+            reason=f"{task.min_available} is not "
+            f"{counted(partition.min_partitions, 'whole partition')}",
             expected=f"{needed}, or leave it out",
         )
 

@@ -11,6 +11,7 @@ from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import gpu_types, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.messages import batch
 
 _ENDING = (event_history.TERMINATING, *event_history.OVER)
@@ -63,7 +64,7 @@ def _evictions(job: Job, of_tasks: commands.Stage, now: datetime) -> Iterator[co
             counts[published.detail] += 1
     for detail, count in counts.items():
         reason = "Reclaimed" if detail.startswith("reclaimed") else "Preempted"
-        text = f"{count} pod{'s' * (count > 1)} {detail}"
+        text = f"{counted(count, 'pod')} {detail}"
         yield about(job, "Warning", reason, text, now, recurs=True)
 
 

@@ -20,6 +20,7 @@ from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling, taints
 from stromboli.shared.formats import units
+from stromboli.shared.formats.counts import counted
 from stromboli.shared.jobspec import quota
 from stromboli.shared.messages import what_if as messages
 
@@ -113,8 +114,8 @@ def changed_case(cluster: cluster_objects.Cluster, requested: messages.WhatIfAsk
         placed = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED]
         if placed and (requested.is_new or requested.sizes_change):
             raise CannotTellError(
-                f"this change would delete {len(placed)} of its {len(pods)} pods, which have "
-                "nodes already"
+                f"this change would delete pods that have nodes already: {len(placed)} of "
+                f"{counted(len(pods), 'pod')}"
             )
         group = _changed_group(group, gang, cluster, is_new=requested.is_new)
         members = () if requested.is_new else _resized(cluster, group, pods, gang)
