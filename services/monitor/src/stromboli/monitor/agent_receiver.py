@@ -28,7 +28,13 @@ from litestar import Litestar, Request, Response, post, put
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from stromboli.monitor.core import data_reports, pod_usage_reports, reports, usage_reports
+from stromboli.monitor.core import (
+    data_reports,
+    pod_usage_reports,
+    report_budgets,
+    reports,
+    usage_reports,
+)
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors
 from stromboli.shared.api import core, kinds
@@ -86,7 +92,8 @@ class ActiveTerm(msgspec.Struct, frozen=True):
 
 class AgentReceiver:
     """Accepts reports of node agents. Without ``accounts``, for a single machine, the holder of
-    ``token`` may report for every node; an empty token allows every client.
+    ``token`` may report for every node; an empty token allows every client. ``budgets``: how much
+    each node may publish.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class AgentReceiver:
         monotonic: Callable[[], float],
         *,
         token: str = "",
+        budgets: report_budgets.ReportBudgets | None = None,
     ) -> None:
         self._known: ActiveTerm | None = None
         self._settings = settings
@@ -106,6 +114,7 @@ class AgentReceiver:
         self._cluster = cluster
         self._clock = clock
         self._monotonic = monotonic
+        self._budgets = report_budgets.ReportBudgets() if budgets is None else budgets
         self._nodes: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         """Digest of a token -> its expiry in the cache, and its node."""
 
@@ -123,16 +132,15 @@ class AgentReceiver:
     async def report(self, node: str, token: str, body: bytes) -> None:
         """Accept a whole report. Raises ReportRejectedError, ExternalError."""
         known = await self._authenticate(node, token)
-        if len(body) > LARGEST_BYTES:
-            raise ReportRejectedError(
-                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
-            )
+        self._check_size(node, body)
         try:
             topology = reports.read(body)
         except msgspec.DecodeError as error:
             raise ReportRejectedError(400, f"not a valid node report: {error}") from None
         digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-        known.put(known.reports.report(node, topology, digest, self._clock()))
+        draft = known.reports.report(node, topology, digest, self._clock())
+        self._spend(node, body, draft)
+        known.put(draft)
 
     async def heartbeat(self, node: str, token: str, digest: str) -> None:
         """Accept a heartbeat. Raises ReportRejectedError (409: send the whole report),
@@ -191,10 +199,7 @@ class AgentReceiver:
         """As ``exchange_data``, for a cache in this process, which needs no token. Raises
         ReportRejectedError, ExternalError."""
         known = self._of_node(node)
-        if len(body) > LARGEST_BYTES:
-            raise ReportRejectedError(
-                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
-            )
+        self._check_size(node, body)
         try:
             observed = data_reports.read(node, body)
         except msgspec.DecodeError as error:
@@ -205,8 +210,24 @@ class AgentReceiver:
             raise errors.UnavailableError(
                 "monitor", f"the list of data for node {node} is unreadable: {reason}"
             )
-        known.put_data(known.data.report(node, observed, self._clock()))
+        draft = known.data.report(node, observed, self._clock())
+        self._spend(node, body, draft)
+        known.put_data(draft)
         return base.encode(wanted)
+
+    def _check_size(self, node: str, body: bytes) -> None:
+        if len(body) > LARGEST_BYTES:
+            raise ReportRejectedError(
+                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
+            )
+        wait_s = self._budgets.wait_s(node, self._monotonic())
+        if wait_s:
+            reason = f"node {node} reports too much: its next report is accepted in {wait_s:.0f} s"
+            raise ReportRejectedError(429, reason)
+
+    def _spend(self, node: str, body: bytes, draft: envelope.Draft | None) -> None:
+        if draft is not None:
+            self._budgets.spend(node, len(body), self._monotonic())
 
     async def _authenticate(self, node: str, token: str) -> ActiveTerm:
         self._now()
