@@ -157,9 +157,9 @@ async def test_a_request_has_a_limited_number_of_objects(
 
 
 async def test_a_long_kind_is_refused_quickly(entry_points: EntryPoints) -> None:
-    objects = [{"apiVersion": "v1", "kind": "Jo" * 1_000_000}]
+    objects = [{"apiVersion": "v1", "kind": "Jo" * 1_400_000}]
     answering = asyncio.ensure_future(
         entry_points.rest.post("/v1/check", json={"objects": objects})
     )
-    assert await cpu_time.longest_turn_s(answering) < 1
+    assert await cpu_time.longest_turn_s(answering) < 0.25
     assert answering.result().status_code == 422

@@ -131,7 +131,7 @@ class AgentReceiver:
 
     async def report(self, node: str, token: str, body: bytes) -> None:
         """Accept a whole report. Raises ReportRejectedError, ExternalError."""
-        known = await self._authenticate(node, token)
+        known = await self.authenticate(node, token)
         self._check_size(node, body)
         try:
             topology = reports.read(body)
@@ -146,7 +146,7 @@ class AgentReceiver:
         """Accept a heartbeat. Raises ReportRejectedError (409: send the whole report),
         ExternalError.
         """
-        known = await self._authenticate(node, token)
+        known = await self.authenticate(node, token)
         if not known.reports.heartbeat(node, digest, self._clock()):
             raise ReportRejectedError(
                 409, f"the monitor has another report of node {node}: send the whole report"
@@ -154,7 +154,7 @@ class AgentReceiver:
 
     async def report_usage(self, node: str, token: str, body: bytes) -> None:
         """Accept the loads of a node. Raises ReportRejectedError, ExternalError."""
-        known = await self._authenticate(node, token)
+        known = await self.authenticate(node, token)
         try:
             usage = usage_reports.read(body)
         except msgspec.DecodeError as error:
@@ -164,7 +164,7 @@ class AgentReceiver:
     async def report_pod_usage(self, node: str, token: str, body: bytes) -> bytes:
         """Accept what the pods of a node use; returns the encoded ``PodUids``. When it returns, the
         log has the values. Raises ReportRejectedError, ExternalError."""
-        await self._authenticate(node, token)
+        await self.authenticate(node, token)
         return await self.report_pod_usage_here(node, body)
 
     async def report_pod_usage_here(self, node: str, body: bytes) -> bytes:
@@ -192,7 +192,7 @@ class AgentReceiver:
         """Accept the report of a data cache; returns the encoded ``DataWanted`` of its node.
         Raises ReportRejectedError, ExternalError.
         """
-        await self._authenticate(node, token)
+        await self.authenticate(node, token)
         return self.exchange_data_here(node, body)
 
     def exchange_data_here(self, node: str, body: bytes) -> bytes:
@@ -229,7 +229,9 @@ class AgentReceiver:
         if draft is not None:
             self._budgets.spend(node, len(body), self._monotonic())
 
-    async def _authenticate(self, node: str, token: str) -> ActiveTerm:
+    async def authenticate(self, node: str, token: str) -> ActiveTerm:
+        """The state, for an agent that may report for a node. Raises ReportRejectedError,
+        ExternalError."""
         self._now()
         if self._accounts is not None:
             speaks_for = await self._node_of(token, self._accounts)
@@ -301,6 +303,13 @@ class AgentReceiver:
 def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
     """The HTTP routes for node agents."""
 
+    async def received(node: str, request: Request[Any, Any, Any]) -> tuple[str, bytes]:
+        """The token, and the body, which is read only if the token permits it: any client that
+        reaches the port could fill the memory with bodies otherwise."""
+        token = _token(request)
+        await agents.authenticate(node, token)
+        return token, await request.body()
+
     @put(
         "/v1/nodes/{node:str}/topology",
         include_in_schema=False,
@@ -308,7 +317,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=LARGEST_BYTES,
     )
     async def report(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
-        await agents.report(node, _token(request), await request.body())
+        await agents.report(node, *await received(node, request))
 
     @post("/v1/nodes/{node:str}/topology/alive", include_in_schema=False, status_code=204)
     async def heartbeat(
@@ -323,7 +332,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=LARGEST_BYTES,
     )
     async def data(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
-        answer = await agents.exchange_data(node, _token(request), await request.body())
+        answer = await agents.exchange_data(node, *await received(node, request))
         return Response(answer, media_type="application/json")
 
     @put(
@@ -333,7 +342,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=USAGE_BYTES,
     )
     async def usage(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
-        await agents.report_usage(node, _token(request), await request.body())
+        await agents.report_usage(node, *await received(node, request))
 
     @put(
         "/v1/nodes/{node:str}/podusage",
@@ -342,7 +351,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=pod_usage_reports.LARGEST_BYTES,
     )
     async def pod_usage(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
-        answer = await agents.report_pod_usage(node, _token(request), await request.body())
+        answer = await agents.report_pod_usage(node, *await received(node, request))
         return Response(answer, media_type="application/json")
 
     return [report, heartbeat, data, usage, pod_usage]

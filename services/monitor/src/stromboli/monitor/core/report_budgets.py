@@ -12,6 +12,8 @@ BYTES_PER_S = 256 * 1024
 """A machine of 512 CPUs has a report of 60 KB, and reports allocations once per second at most."""
 BURST_BYTES = 64 * 1024 * 1024
 """A data cache with 4096 copies has a report of 1 MB, which changes whenever a fetch ends."""
+LEAST_BYTES = 128 * 1024
+"""Cost of a smaller record: two per second, since the history may keep a row of each."""
 TRIM_FROM = 1_000
 """Nodes that are remembered before any is dropped."""
 
@@ -19,7 +21,13 @@ TRIM_FROM = 1_000
 class ReportBudgets:
     """The spent budgets of nodes. Times are seconds of a monotonic clock, as arguments."""
 
-    def __init__(self, bytes_per_s: float = BYTES_PER_S, burst_bytes: float = BURST_BYTES) -> None:
+    def __init__(
+        self,
+        bytes_per_s: float = BYTES_PER_S,
+        burst_bytes: float = BURST_BYTES,
+        least_bytes: int = LEAST_BYTES,
+    ) -> None:
+        self._least_bytes = least_bytes
         self._bytes_per_s = bytes_per_s
         self._burst_bytes = burst_bytes
         self._spent: dict[str, tuple[float, float]] = {}
@@ -37,7 +45,7 @@ class ReportBudgets:
     def spend(self, node: str, size: int, now_s: float) -> None:
         """Count a published report. O(1), and O(nodes) when many budgets may be full."""
         spent = self._left_to_regain(node, now_s)
-        self._spent[node] = spent + size, now_s
+        self._spent[node] = spent + max(size, self._least_bytes), now_s
         if len(self._spent) > self._trim_at:
             self._spent = {
                 each: known
