@@ -111,6 +111,17 @@ def test_a_change_of_labels_is_no_request_and_values_of_a_template_are_not_quote
     assert (request.subject, request.detail) == ("7", "tasks")
 
 
+@pytest.mark.parametrize("field", ["name", "uid"])
+def test_a_command_for_a_job_that_cannot_exist_is_not_recorded(field: str) -> None:
+    """Its name and uid would be megabytes of a record."""
+    target = {"kind": "Job", "name": "train", "uid": "u1"}
+    metadata = {"name": "stop", "namespace": "default"}
+    command = {"metadata": metadata, "action": "AbortJob", "target": target}
+    assert job_requests.written(kinds.COMMANDS, command, None, "ada", "webhook") is not None
+    target[field] = "x" * 254
+    assert job_requests.written(kinds.COMMANDS, command, None, "ada", "webhook") is None
+
+
 def deletion(user: str, **more: Any) -> bytes:
     """The request of an API server whose user deletes the job."""
     job = manifests.job()

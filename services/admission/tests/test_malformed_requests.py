@@ -135,3 +135,31 @@ async def test_reviews_of_large_jobs_do_not_block_other_requests(entry_points: E
     longest_s = await cpu_time.longest_turn_s(answers)
     assert {answer.status_code for answer in await answers} == {422}
     assert longest_s < 1.0
+
+
+@pytest.mark.parametrize("path", ["/v1/apply", "/v1/check"])
+async def test_a_request_has_a_limited_number_of_objects(
+    entry_points: EntryPoints, path: str
+) -> None:
+    """A body of 3 MiB has room for a million empty objects, each with its own violation."""
+    body = b'{"objects":[' + b"{}," * 500_000 + b"{}]}"
+    post = entry_points.rest.post(path, content=body, headers=JSON)
+    answering = asyncio.ensure_future(post)
+    assert await cpu_time.longest_turn_s(answering) < 5
+    answer = answering.result()
+    assert answer.status_code == 422
+    (violation,) = answer.json()["violations"]
+    assert violation == {
+        "path": "objects",
+        "reason": "500001 objects in one request",
+        "expected": "at most 1000; POST /v1/bulk takes more, each on its own",
+    }
+
+
+async def test_a_long_kind_is_refused_quickly(entry_points: EntryPoints) -> None:
+    objects = [{"apiVersion": "v1", "kind": "Jo" * 1_400_000}]
+    answering = asyncio.ensure_future(
+        entry_points.rest.post("/v1/check", json={"objects": objects})
+    )
+    assert await cpu_time.longest_turn_s(answering) < 0.25
+    assert answering.result().status_code == 422

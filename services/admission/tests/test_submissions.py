@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from stromboli.admission.core import submissions, token_claims
 from stromboli.admission.core.submissions import RejectedSubmission, Submission
 from stromboli.admission.kafka import submission_consumer as shell
+from stromboli.admission.review import pipeline
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.shared import envelope, keys, leader_election, topics
@@ -297,6 +298,21 @@ async def test_a_poison_record_stops_no_other_submission(setup: SubmissionSetup)
         await setup.send(objects(job("fine", blue)))
         answers = await setup.answers(len(poison_records.SUBMISSIONS) + 1)
     assert {each.status for each in answers} == {200, 400, 408, 422}
+    assert await setup.jobs(blue) == ["fine"]
+
+
+async def test_an_answer_is_recorded_however_many_violations_a_submission_has(
+    setup: SubmissionSetup,
+) -> None:
+    """An answer that no record holds would end the consumer, again and again: the submission
+    stays on the topic."""
+    blue = setup.server.scene.blue
+    async with serving(setup):
+        await setup.send(objects(*[{}] * 12_000))
+        await setup.send(objects(*[{"kind": "\U0001f600" * 500}] * pipeline.MAX_OBJECTS))
+        await setup.send(objects(job("fine", blue)))
+        answers = await setup.answers(3)
+    assert sorted(each.status for each in answers) == [200, 422, 422]
     assert await setup.jobs(blue) == ["fine"]
 
 

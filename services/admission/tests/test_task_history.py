@@ -16,7 +16,7 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, topics
 from stromboli.shared.messages import batch
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import builders
+from stromboli.testkit import builders, cpu_time
 from stromboli.testkit.builders import NOON
 from stromboli.testkit.doubles import shared_rest
 
@@ -195,6 +195,48 @@ def test_the_history_is_bounded_and_live_jobs_are_kept_longest(steps: Any) -> No
         histories = [kept.of(f"default/j{each}") for each in range(6)]
         total = sum(len(it.tasks) for it in histories if it is not None)
         assert total <= 6 or sum(it is not None for it in histories) == 1
+
+
+def entered(number: int, key: str = "") -> batch.JobPhaseChanged:
+    key = key or f"default/j{number}"
+    return batch.JobPhaseChanged(
+        job=key, uid=f"u{number}", queue="q", before="", after="Pending", at=at(number)
+    )
+
+
+def test_jobs_that_never_get_a_pod_are_bounded_and_displace_no_attempt() -> None:
+    """A user with rights on jobs alone can submit and delete any number of them."""
+    kept = fold(*FIRST, limit=10)
+    for number in range(100, 400):
+        kept.fold(record(entered(number)))
+        if number % 2:
+            deletion = batch.JobDeleted(job=f"default/j{number}", uid=f"u{number}", at=at(number))
+            kept.fold(record(deletion))
+    assert len(kept) == 1 + 10
+    first = kept.of(J)
+    assert first is not None
+    assert len(first.tasks) == 1
+    assert kept.of("default/j399") is not None
+    assert kept.of("default/j100") is None
+
+
+def test_an_event_costs_the_same_however_many_jobs_there_were() -> None:
+    """After a restart, two weeks of events are read on the event loop."""
+
+    def cost_s(jobs: int) -> float:
+        """CPU seconds of 100 more jobs of one name, each of which displaces an earlier one."""
+        kept = TaskHistories(jobs)
+        events = [
+            record(seen("Pending", 0, f"p{number}", uid=f"u{number}"))
+            for number in range(jobs + 100)
+        ]
+        for event in events[:jobs]:
+            kept.fold(event)
+        _, took_s = cpu_time.measured(lambda: [kept.fold(event) for event in events[jobs:]])
+        return took_s
+
+    small_s = min(cost_s(100) for _ in range(3))
+    assert min(cost_s(5_000) for _ in range(2)) < 10 * small_s
 
 
 @pytest.fixture

@@ -99,6 +99,14 @@ async def test_a_job_has_the_requests_of_users_about_it_each_once(store: Databas
     assert record.deleted_by == ("ann",)
 
 
+async def test_a_request_about_another_job_with_its_uid_is_not_of_the_job(store: Database) -> None:
+    """Users write the target of a command: name and uid need not belong together."""
+    forged = events.requested("AbortJob", user="eve", job="elsewhere/train")
+    await apply(store, events.phase("Pending", 0, 1), forged, events.requested("AbortJob"))
+    (record,) = await jobs(store)
+    assert [it.user for it in record.requests] == ["ann"]
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_an_attempt_that_ended_with_its_job_says_who_deleted_the_job(
     store: Database, *, is_late: bool

@@ -1,6 +1,7 @@
 """Rules of the store, on SQLite and on a real PostgreSQL: exactly once, and reports that add up."""
 
 import asyncio
+import random
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from stromboli.history.store import (
     writer,
 )
 from stromboli.history.store.database import Database
-from stromboli.shared import errors
+from stromboli.shared import errors, keys
 from stromboli.shared.api import batch
 from stromboli.shared.api.views import accounting
 from stromboli.shared.messages import scheduling
@@ -118,6 +119,35 @@ async def test_values_that_no_database_stores_are_replaced(store: Database) -> N
     assert await apply(store, odd) == []
     (attempt,) = await attempts(store)
     assert (attempt.pod, attempt.index, attempt.exit_code) == ("p�", 2**63 - 1, -(2**63 - 1))
+
+
+async def test_names_longer_than_any_index_holds_stop_no_other_record(store: Database) -> None:
+    """PostgreSQL refuses 2704 bytes in an index. Users write the target of a command, and the
+    queue and annotations of a job of another scheduler."""
+    long = random.Random(1).randbytes(3000).hex()
+    job = builders.make_job("other", namespace="team", queue=long, annotations={keys.USER: long})
+    requests = [
+        events.requested("AbortJob", uid=long),
+        events.requested(long),
+        events.requested("AbortJob", subject=long),
+    ]
+    assert await apply(store, *requests, *RUN) == []
+    made = writer.Writer(store)
+    position = await made.position()
+    record = builders.make_record(builders.snapshot_of(job), offset=7)
+    assert await made.apply([record], position) == []
+    assert len(await attempts(store)) == 1
+
+
+async def test_a_record_that_an_index_refuses_is_isolated_and_the_others_are_stored(
+    store: Database,
+) -> None:
+    """The uid is from the owner reference of a PodGroup, which users write."""
+    long = random.Random(2).randbytes(3000).hex()
+    decision = msgspec.structs.replace(events.evicted("p1"), job_uid=long)
+    isolated = await apply(store, RUN[0], decision, *RUN[1:])
+    assert [it.record.offset for it in isolated] == ([] if store.is_sqlite else [1])
+    assert len(await attempts(store)) == 1
 
 
 async def test_an_eviction_names_who_gets_the_room_in_any_order_of_topics(store: Database) -> None:

@@ -181,6 +181,21 @@ async def test_signs_of_life_are_small_and_a_monitor_that_forgot_gets_all_again(
     assert agent_server.accounts.right == 1, "a good token is remembered"
 
 
+@pytest.mark.parametrize("route", ["topology", "data", "usage", "podusage"])
+async def test_an_unknown_client_is_refused_before_its_report_is_read(
+    agent_server: AgentServer, route: str
+) -> None:
+    """Any client that reaches the port could fill the monitor's memory with reports."""
+    host, port = agent_server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"PUT /v1/nodes/n1/{route} HTTP/1.1\r\nhost: m\r\nauthorization: Bearer stolen\r\n"
+    writer.write(f"{head}content-length: 1000\r\n\r\n".encode())
+    async with asyncio.timeout(records.DEADLINE_S):
+        status = await reader.readline()
+    writer.close()
+    assert status.startswith(b"HTTP/1.1 401 ")
+
+
 async def test_an_agent_reports_only_for_its_own_node(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:

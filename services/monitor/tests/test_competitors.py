@@ -38,6 +38,18 @@ def test_a_renewed_lease_counts_whatever_the_clock_of_its_holder() -> None:
     assert (rival.lease, rival.scheduler_name) == ("volcano-system/volcano", "volcano")
 
 
+def test_a_lease_that_changes_counts_however_far_the_clock_of_its_holder_is_behind() -> None:
+    """Its first observation is no evidence yet: it may be left behind by a removed system."""
+    tracker = competitor_tracker.CompetitorTracker((CLAIM,))
+    found = []
+    for now_s, minutes in ((0.0, 60), (2.0, 60), (4.0, 59), (18.0, 58)):
+        tracker.observe(CLAIM, spec(ago(minutes)), now_s)
+        found.append(names(tracker, now_s))
+    assert found == [[], [], ["vc-1"], ["vc-1"]]
+    tracker.observe(CLAIM, spec(ago(58)), 33.1)
+    assert names(tracker, 33.1) == []
+
+
 def test_a_lease_without_renewal_stops_counting_after_its_duration() -> None:
     tracker = competitor_tracker.CompetitorTracker((CLAIM,))
     tracker.observe(CLAIM, spec(ago(1)), 0.0)

@@ -146,3 +146,26 @@ async def test_another_rejected_record_is_dropped() -> None:
         box.put(node_reports)
         assert await box.settled() == 1
         assert log.appends == [(node_reports.key,)]
+
+
+def report(node: str, digest: str) -> envelope.Draft:
+    topology = node_topology.NodeTopology(offline_cpus=digest)
+    message = node_topology.TopologyObserved(node=node, at=NOW, topology=topology)
+    return envelope.Draft(topic=topics.TOPOLOGY, key=node, message=message, time=NOW)
+
+
+async def test_a_node_has_one_queued_report_however_often_it_reports() -> None:
+    """While the log is unavailable, an agent could fill the monitor's memory otherwise."""
+    log = Log()
+    box = outbox.Outbox(log, runtime.Health("monitor"), 0, keeps_newest=True)
+    for number in range(100):
+        for node in ("n1", "n2"):
+            box.put(report(node, str(number)))
+    task = asyncio.create_task(box.run())
+    assert await box.settled() == 2
+    assert log.appends == [("n1", "n2")]
+    assert log.messages == {node: report(node, "99").message for node in ("n1", "n2")}
+    box.put(report("n1", "100"))
+    assert await box.settled() == 3
+    task.cancel()
+    await asyncio.wait([task])

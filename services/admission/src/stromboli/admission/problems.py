@@ -18,8 +18,6 @@ from stromboli.shared import errors
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.runtime import telemetry
 
-MAX_DETAIL_LENGTH = 8 * 1024
-"""Maximum characters: a job with a thousand violations still fits on one screen."""
 MEDIA_TYPE = "application/problem+json"
 _NO_BODY = "'data'"
 """The text of the KeyError that Litestar passes on for a missing body."""
@@ -74,12 +72,10 @@ def invalid(path: str, reason: str, expected: str = "") -> RejectedError:
 def _answer(
     status: HTTPStatus, detail: str, violations: tuple[Violation, ...] = ()
 ) -> Response[Problem]:
-    if len(detail) > MAX_DETAIL_LENGTH:
-        detail = f"{detail[:MAX_DETAIL_LENGTH]} ... ({len(violations)} violations in all)"
     body = Problem(
         title=status.phrase,
         status=status.value,
-        detail=detail,
+        detail=review_records.shown_detail(detail, len(violations)),
         violations=review_records.truncated(violations),
     )
     return Response(body, status_code=status.value, media_type=MEDIA_TYPE)

@@ -36,7 +36,8 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle connections.
     """
     attempts_kept: int = 100_000
-    """Task attempts in the history, over all jobs: about 50 MB."""
+    """Task attempts in the history, over all jobs: about 50 MB. As many jobs without attempts are
+    kept, too."""
     rest_audiences: tuple[str, ...] = ("stromboli",)
     """Audiences of the tokens that REST accepts. With the API server's own audience among them
     users may send the tokens of their kubeconfigs, and this service sees tokens that are valid for

@@ -28,7 +28,13 @@ from litestar import Litestar, Request, Response, post, put
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from stromboli.monitor.core import data_reports, pod_usage_reports, reports, usage_reports
+from stromboli.monitor.core import (
+    data_reports,
+    pod_usage_reports,
+    report_budgets,
+    reports,
+    usage_reports,
+)
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors
 from stromboli.shared.api import core, kinds
@@ -86,7 +92,8 @@ class ActiveTerm(msgspec.Struct, frozen=True):
 
 class AgentReceiver:
     """Accepts reports of node agents. Without ``accounts``, for a single machine, the holder of
-    ``token`` may report for every node; an empty token allows every client.
+    ``token`` may report for every node; an empty token allows every client. ``budgets``: how much
+    each node may publish.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class AgentReceiver:
         monotonic: Callable[[], float],
         *,
         token: str = "",
+        budgets: report_budgets.ReportBudgets | None = None,
     ) -> None:
         self._known: ActiveTerm | None = None
         self._settings = settings
@@ -106,6 +114,7 @@ class AgentReceiver:
         self._cluster = cluster
         self._clock = clock
         self._monotonic = monotonic
+        self._budgets = report_budgets.ReportBudgets() if budgets is None else budgets
         self._nodes: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         """Digest of a token -> its expiry in the cache, and its node."""
 
@@ -122,23 +131,22 @@ class AgentReceiver:
 
     async def report(self, node: str, token: str, body: bytes) -> None:
         """Accept a whole report. Raises ReportRejectedError, ExternalError."""
-        known = await self._authenticate(node, token)
-        if len(body) > LARGEST_BYTES:
-            raise ReportRejectedError(
-                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
-            )
+        known = await self.authenticate(node, token)
+        self._check_size(node, body)
         try:
             topology = reports.read(body)
         except msgspec.DecodeError as error:
             raise ReportRejectedError(400, f"not a valid node report: {error}") from None
         digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-        known.put(known.reports.report(node, topology, digest, self._clock()))
+        draft = known.reports.report(node, topology, digest, self._clock())
+        self._spend(node, body, draft)
+        known.put(draft)
 
     async def heartbeat(self, node: str, token: str, digest: str) -> None:
         """Accept a heartbeat. Raises ReportRejectedError (409: send the whole report),
         ExternalError.
         """
-        known = await self._authenticate(node, token)
+        known = await self.authenticate(node, token)
         if not known.reports.heartbeat(node, digest, self._clock()):
             raise ReportRejectedError(
                 409, f"the monitor has another report of node {node}: send the whole report"
@@ -146,7 +154,7 @@ class AgentReceiver:
 
     async def report_usage(self, node: str, token: str, body: bytes) -> None:
         """Accept the loads of a node. Raises ReportRejectedError, ExternalError."""
-        known = await self._authenticate(node, token)
+        known = await self.authenticate(node, token)
         try:
             usage = usage_reports.read(body)
         except msgspec.DecodeError as error:
@@ -156,7 +164,7 @@ class AgentReceiver:
     async def report_pod_usage(self, node: str, token: str, body: bytes) -> bytes:
         """Accept what the pods of a node use; returns the encoded ``PodUids``. When it returns, the
         log has the values. Raises ReportRejectedError, ExternalError."""
-        await self._authenticate(node, token)
+        await self.authenticate(node, token)
         return await self.report_pod_usage_here(node, body)
 
     async def report_pod_usage_here(self, node: str, body: bytes) -> bytes:
@@ -184,17 +192,14 @@ class AgentReceiver:
         """Accept the report of a data cache; returns the encoded ``DataWanted`` of its node.
         Raises ReportRejectedError, ExternalError.
         """
-        await self._authenticate(node, token)
+        await self.authenticate(node, token)
         return self.exchange_data_here(node, body)
 
     def exchange_data_here(self, node: str, body: bytes) -> bytes:
         """As ``exchange_data``, for a cache in this process, which needs no token. Raises
         ReportRejectedError, ExternalError."""
         known = self._of_node(node)
-        if len(body) > LARGEST_BYTES:
-            raise ReportRejectedError(
-                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
-            )
+        self._check_size(node, body)
         try:
             observed = data_reports.read(node, body)
         except msgspec.DecodeError as error:
@@ -205,10 +210,28 @@ class AgentReceiver:
             raise errors.UnavailableError(
                 "monitor", f"the list of data for node {node} is unreadable: {reason}"
             )
-        known.put_data(known.data.report(node, observed, self._clock()))
+        draft = known.data.report(node, observed, self._clock())
+        self._spend(node, body, draft)
+        known.put_data(draft)
         return base.encode(wanted)
 
-    async def _authenticate(self, node: str, token: str) -> ActiveTerm:
+    def _check_size(self, node: str, body: bytes) -> None:
+        if len(body) > LARGEST_BYTES:
+            raise ReportRejectedError(
+                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
+            )
+        wait_s = self._budgets.wait_s(node, self._monotonic())
+        if wait_s:
+            reason = f"node {node} reports too much: its next report is accepted in {wait_s:.0f} s"
+            raise ReportRejectedError(429, reason)
+
+    def _spend(self, node: str, body: bytes, draft: envelope.Draft | None) -> None:
+        if draft is not None:
+            self._budgets.spend(node, len(body), self._monotonic())
+
+    async def authenticate(self, node: str, token: str) -> ActiveTerm:
+        """The state, for an agent that may report for a node. Raises ReportRejectedError,
+        ExternalError."""
         self._now()
         if self._accounts is not None:
             speaks_for = await self._node_of(token, self._accounts)
@@ -280,6 +303,13 @@ class AgentReceiver:
 def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
     """The HTTP routes for node agents."""
 
+    async def received(node: str, request: Request[Any, Any, Any]) -> tuple[str, bytes]:
+        """The token, and the body, which is read only if the token permits it: any client that
+        reaches the port could fill the memory with bodies otherwise."""
+        token = _token(request)
+        await agents.authenticate(node, token)
+        return token, await request.body()
+
     @put(
         "/v1/nodes/{node:str}/topology",
         include_in_schema=False,
@@ -287,7 +317,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=LARGEST_BYTES,
     )
     async def report(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
-        await agents.report(node, _token(request), await request.body())
+        await agents.report(node, *await received(node, request))
 
     @post("/v1/nodes/{node:str}/topology/alive", include_in_schema=False, status_code=204)
     async def heartbeat(
@@ -302,7 +332,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=LARGEST_BYTES,
     )
     async def data(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
-        answer = await agents.exchange_data(node, _token(request), await request.body())
+        answer = await agents.exchange_data(node, *await received(node, request))
         return Response(answer, media_type="application/json")
 
     @put(
@@ -312,7 +342,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=USAGE_BYTES,
     )
     async def usage(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
-        await agents.report_usage(node, _token(request), await request.body())
+        await agents.report_usage(node, *await received(node, request))
 
     @put(
         "/v1/nodes/{node:str}/podusage",
@@ -321,7 +351,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=pod_usage_reports.LARGEST_BYTES,
     )
     async def pod_usage(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
-        answer = await agents.report_pod_usage(node, _token(request), await request.body())
+        answer = await agents.report_pod_usage(node, *await received(node, request))
         return Response(answer, media_type="application/json")
 
     return [report, heartbeat, data, usage, pod_usage]

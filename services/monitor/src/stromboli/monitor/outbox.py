@@ -8,7 +8,7 @@ overtaken.
 
 import asyncio
 import functools
-from collections import deque
+import itertools
 from collections.abc import Callable
 
 import msgspec
@@ -69,13 +69,27 @@ class BurstDetector:
 
 
 class Outbox:
-    """The queued drafts of one kind. ``position``: the offset after the last appended record."""
+    """The queued drafts of one kind. ``position``: the offset after the last appended record.
 
-    def __init__(self, writer: port.Writer, health: runtime.Health, position: int) -> None:
+    ``keeps_newest``: a draft replaces a queued one of its key. For reports of nodes, which do not
+    wait for room: while the log is unavailable, the queue has one draft of a node at most, however
+    often its agent sends another report.
+    """
+
+    def __init__(
+        self,
+        writer: port.Writer,
+        health: runtime.Health,
+        position: int,
+        *,
+        keeps_newest: bool = False,
+    ) -> None:
         self.position = position
         self._writer = writer
         self._health = health
-        self._waiting: deque[envelope.Draft] = deque()
+        self._keeps_newest = keeps_newest
+        self._waiting: dict[str | int, envelope.Draft] = {}
+        """In order; by key if only the newest draft of a key is kept, else by number."""
         self._put = 0
         self._appended = 0
         self._filled = asyncio.Event()
@@ -83,10 +97,12 @@ class Outbox:
 
     def put(self, draft: envelope.Draft | None) -> None:
         """Queue a draft, unless it is None. Never waits."""
-        if draft is not None:
-            self._waiting.append(draft)
-            self._put += 1
-            self._filled.set()
+        if draft is None:
+            return
+        place = draft.key if self._keeps_newest else self._put
+        self._put += place not in self._waiting
+        self._waiting[place] = draft
+        self._filled.set()
 
     async def room(self) -> None:
         """Return when the queue has room for more drafts."""
@@ -113,9 +129,9 @@ class Outbox:
             await self._filled.wait()
             self._filled.clear()
             while self._waiting:
-                count = min(len(self._waiting), MAX_BATCH)
-                await self._append([self._waiting.popleft() for _ in range(count)])
-                if flow.is_burst(count, loop.time()):
+                places = list(itertools.islice(self._waiting, MAX_BATCH))
+                await self._append([self._waiting.pop(place) for place in places])
+                if flow.is_burst(len(places), loop.time()):
                     await asyncio.sleep(to_next_tick_s(loop.time()))
 
     async def _append(self, drafts: list[envelope.Draft]) -> None:

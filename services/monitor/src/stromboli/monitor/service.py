@@ -111,7 +111,7 @@ async def _term(
         nodes = next(each for each in reflector_states if each.kind is kinds.NODES)
         outboxes = []
         for each in of_agents:
-            outbox = Outbox(writer, health, ends[each.topic.name])
+            outbox = Outbox(writer, health, ends[each.topic.name], keeps_newest=True)
             outboxes.append(outbox)
             tasks.create_task(outbox.run())
             each.open(clock())

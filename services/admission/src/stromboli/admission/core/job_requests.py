@@ -15,6 +15,8 @@ from stromboli.shared.messages.admission import EntryPoint, JobRequested
 
 MAX_LENGTH = 300
 """Maximum characters of a description and of each name."""
+MAX_NAME, MAX_UID = 253, 64
+"""Characters of the longest name and uid of a job. Users write the targets of commands."""
 _QUOTED = (
     "queue",
     "priorityClassName",
@@ -68,11 +70,12 @@ def _requested(
     detail: str = "",
 ) -> JobRequested | None:
     metadata = _part(job, "metadata")
-    if not metadata.get("uid") or not metadata.get("name"):
+    name, uid = (str(metadata.get(part) or "") for part in ("name", "uid"))
+    if not 0 < len(name) <= MAX_NAME or not 0 < len(uid) <= MAX_UID:
         return None
     return JobRequested(
-        job=f"{metadata.get('namespace', '')}/{metadata['name']}",
-        uid=str(metadata["uid"]),
+        job=f"{metadata.get('namespace', '')}/{name}",
+        uid=uid,
         user=user[:MAX_LENGTH],
         action=action[:MAX_LENGTH],
         entry_point=entry_point,

@@ -18,6 +18,11 @@ MAX_RECORDED = 100
 """Maximum violations in a record, whose size limit is 8 MiB."""
 MAX_TEXT_LENGTH = 1_000
 """Maximum characters of a path, a reason, an expectation, or a name, which may quote an object."""
+MAX_DETAIL_LENGTH = 8 * 1024
+"""Maximum characters of all violations in one text: a job with a thousand violations still fits on
+one screen."""
+MAX_ANSWER_BYTES = 1024 * 1024
+"""Maximum size of the violations in the answer to a submission over Kafka, which is a record."""
 _CUT = " ..."
 UNKNOWN = "Unknown"
 """Name for any other kind: kinds are labels of a metric, so their number is bounded."""
@@ -38,6 +43,21 @@ def truncated(violations: Sequence[Violation], limit: int = MAX_REPORTED) -> tup
     if len(violations) > limit:
         first.append(Violation(path="", reason="and more violations"))
     return tuple(first)
+
+
+def recordable(violations: Sequence[Violation]) -> tuple[Violation, ...]:
+    """As many violations as a record has room for: those of a response or, if they quote long
+    texts, of the record of a review."""
+    reported = truncated(violations)
+    is_large = len(msgspec.json.encode(reported)) > MAX_ANSWER_BYTES
+    return truncated(violations, MAX_RECORDED) if is_large else reported
+
+
+def shown_detail(detail: str, count: int) -> str:
+    """The text of ``count`` violations, cut to its maximum length."""
+    if len(detail) <= MAX_DETAIL_LENGTH:
+        return detail
+    return f"{detail[:MAX_DETAIL_LENGTH]} ... ({count} violations in all)"
 
 
 def record(

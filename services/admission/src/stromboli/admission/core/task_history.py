@@ -3,9 +3,12 @@
 Pure. An event costs O(1), also when it is delivered twice: a time keeps the value of its first
 event, and a state never goes back. Deletion of a job costs O(its attempts). Memory is bounded by
 the number of attempts: the jobs that were deleted first are dropped first, then the least recently
-updated ones. Jobs are keyed by uid, so earlier jobs of the same name remain reachable.
+updated ones. Jobs without attempts are as many at most, and displace none with attempts: a user
+may submit and delete any number of jobs that never get a pod. Jobs are keyed by uid, so earlier
+jobs of the same name remain reachable.
 """
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import datetime
@@ -54,8 +57,15 @@ class TaskHistories:
         """uid -> job, the least recently updated first."""
         self._gone: OrderedDict[str, _JobHistory] = OrderedDict()
         """uid -> job that was deleted or replaced by another of its name, the earliest first."""
-        self._uids: dict[str, list[str]] = {}
-        """Job key -> uids, the oldest job first."""
+        self._without_attempts: OrderedDict[str, None] = OrderedDict()
+        """uids of jobs without attempts, the oldest job first."""
+        self._uids: dict[str, dict[str, None]] = {}
+        """Job key -> uids, the oldest job first; only the last one may be alive. A dictionary,
+        since a name may have had a hundred thousand jobs."""
+
+    def __len__(self) -> int:
+        """The number of jobs."""
+        return len(self._alive) + len(self._gone)
 
     def fold(self, record: envelope.Record) -> None:
         """Apply a record of ``batch.events``. Raises UndecodableError."""
@@ -80,9 +90,10 @@ class TaskHistories:
 
         O(attempts of the job).
         """
-        uids = self._uids.get(job, [])
-        if not uids or (uid and uid not in uids):
+        known = self._uids.get(job, {})
+        if not known or (uid and uid not in known):
             return None
+        uids = list(known)
         job_history = self._find(uid or uids[-1])
         ordered = sorted(
             _with_submissions(job_history),
@@ -105,12 +116,15 @@ class TaskHistories:
         if uid in self._gone:
             return self._gone[uid]
         if uid not in self._alive:
-            uids = self._uids.setdefault(key, [])
-            for earlier in uids:
-                if earlier in self._alive:
-                    self._gone[earlier] = self._alive.pop(earlier)
-            uids.append(uid)
+            uids = self._uids.setdefault(key, {})
+            predecessor = next(reversed(uids), "")
+            if predecessor in self._alive:
+                self._gone[predecessor] = self._alive.pop(predecessor)
+            uids[uid] = None
             self._alive[uid] = _JobHistory(key, uid)
+            self._without_attempts[uid] = None
+            if len(self._without_attempts) > self._most:
+                self._forget(next(iter(self._without_attempts)))
         self._alive.move_to_end(uid)
         return self._alive[uid]
 
@@ -119,9 +133,10 @@ class TaskHistories:
         before = job.attempts.get(event.pod_uid)
         if before is None:
             self._count += 1
+            self._without_attempts.pop(job.uid, None)
         job.attempts[event.pod_uid] = _next_attempt(before, event)
-        while self._count > self._most and len(self._alive) + len(self._gone) > 1:
-            jobs = self._gone if self._gone.keys() - {job.uid} else self._alive
+        while self._count > self._most and len(self) > 1:
+            jobs = itertools.chain(self._gone, self._alive)
             self._forget(next(uid for uid in jobs if uid != job.uid))
 
     def _delete(self, event: batch.JobDeleted) -> None:
@@ -149,8 +164,9 @@ class TaskHistories:
         job = self._find(uid)
         self._alive.pop(uid, None)
         self._gone.pop(uid, None)
+        self._without_attempts.pop(uid, None)
         self._count -= len(job.attempts)
-        self._uids[job.key].remove(uid)
+        del self._uids[job.key][uid]
         if not self._uids[job.key]:
             del self._uids[job.key]
 

@@ -21,7 +21,7 @@ import msgspec
 
 from stromboli.admission import idempotency, keyed_lock, problems
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import submissions
+from stromboli.admission.core import review_records, submissions
 from stromboli.admission.core.submissions import RejectedSubmission, Submission
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied, RejectedError
@@ -30,7 +30,7 @@ from stromboli.shared import decoding, envelope, errors, leader_election, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.formats import warning_header
-from stromboli.shared.messages.admission import SubmissionAnswered, SubmittedObject
+from stromboli.shared.messages.admission import SubmissionAnswered, SubmittedObject, Violation
 from stromboli.shared.runtime import runtime, telemetry
 
 GROUP = "admission.submissions"
@@ -192,14 +192,18 @@ def _answer_of(
     name: submissions.SubmissionId,
     status: int,
     detail: str = "",
+    violations: tuple[Violation, ...] = (),
     **rest: object,
 ) -> SubmissionAnswered:
+    """The answer, cut to what a record holds. The consumer could not finish a submission whose
+    answer is too large, and would begin with it after each restart."""
     return SubmissionAnswered(
         submission=name.id,
         source=name.source,
         offset=record.offset,
         status=int(status),
-        detail=detail,
+        detail=review_records.shown_detail(detail, len(violations)),
+        violations=review_records.recordable(violations),
         **rest,  # type: ignore[arg-type]  # handed through
     )
 

@@ -25,6 +25,10 @@ from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.runtime import telemetry
 
+MAX_OBJECTS = 1_000
+"""Maximum number of objects in one request, whose verdicts are all held until the last one. A body
+of 3 MiB has room for a million empty objects: naming the violation of each takes minutes."""
+
 
 class _NamedDocument(NamedTuple):
     kind: Kind[Any]
@@ -67,7 +71,8 @@ class AdmissionPipeline:
         RejectedError, ForbiddenError, AlreadyExistsError, ExternalError.
         """
         since = time.monotonic() if since is None else since
-        # 1. Parse: each document has a known kind, a bounded depth and a name.
+        # 1. Parse: a bounded number of documents, each with a known kind, a bounded depth and a
+        #    name.
         named = _parse(documents)
         # 2. Authorize reading: whether an object exists is known only to those who may read it.
         if not only_new:
@@ -276,7 +281,13 @@ class AdmissionPipeline:
 
 def _parse(documents: Sequence[Document]) -> list[_NamedDocument]:
     """Each document with its kind, namespace and name. Raises RejectedError with the violations of
-    all documents."""
+    all documents, or only with their number if there are too many."""
+    if len(documents) > MAX_OBJECTS:
+        reason = f"{len(documents)} objects in one request"
+        expected = f"at most {MAX_OBJECTS}; POST /v1/bulk takes more, each on its own"
+        raise submitted_objects.RejectedError(
+            (Violation(path="objects", reason=reason, expected=expected),)
+        )
     refused: list[Violation] = []
     named: list[_NamedDocument] = []
     for index, document in enumerate(documents):

@@ -8,7 +8,8 @@ Three rules make the effect of each record exactly once, in whatever order topic
 2. Records of one topic come in order. Fields that two topics contain carry the version of the
    object that they were read from, and the newer one wins.
 3. Rows contain only what the records contain: values that no database stores (NUL characters,
-   integers beyond 64 bits) are replaced, so that no record can block the records after it.
+   integers beyond 64 bits, names too long for an index) are replaced, so that no record can block
+   the records after it.
 
 An event costs O(1); the deletion of a job O(attempts in the rows of the batch).
 """
@@ -26,6 +27,7 @@ from stromboli.history.core.rows import (
     PhaseRow,
     RequestRow,
     Rows,
+    bounded,
     micros,
     span,
     text,
@@ -157,6 +159,8 @@ def needed(events: Iterable[Event]) -> Needed:
                 row_keys.deleted.add(text(uid))
             case JobSnapshot(metadata=metadata):
                 row_keys.jobs.add(text(metadata.uid))
+            case admission.JobRequested(uid=uid):
+                row_keys.jobs.add(bounded(uid))
             case cluster_changes.ObjectSeen() as object_seen:
                 row_keys.objects.add(object_seen.key)
                 if object_seen.held is not None:
@@ -240,9 +244,9 @@ def _observe_job(rows: Rows, message: JobSnapshot) -> None:
         job.spec, job.spec_version = text(bytes(message.spec).decode()), version
     if version >= job.queue_version:
         job.queue_version = version
-        job.queue = text(message.queue)
+        job.queue = bounded(message.queue)
         job.labels = _json(metadata.labels or {})
-        job.user_name = text(metadata.annotation(keys.USER) or "") or job.user_name
+        job.user_name = bounded(metadata.annotation(keys.USER) or "") or job.user_name
 
 
 def _enter_phase(rows: Rows, event_id: str, message: batch.JobPhaseChanged) -> None:
@@ -256,13 +260,13 @@ def _enter_phase(rows: Rows, event_id: str, message: batch.JobPhaseChanged) -> N
             *key, text(event_id), text(message.before), text(message.reason), text(message.message)
         ),
     )
-    job.user_name = job.user_name or text(message.user)
+    job.user_name = job.user_name or bounded(message.user)
     if job.submitted_at is None:
         job.submitted_at = at
     if accounting.is_begin(phase, retry_count) and job.begun_at is None:
         job.begun_at = at
     if version >= job.queue_version:
-        job.queue, job.queue_version = text(message.queue), version
+        job.queue, job.queue_version = bounded(message.queue), version
     if version >= job.phase_version:
         job.phase, job.phase_version = phase, version
         job.retry_count, job.reason = retry_count, text(message.reason)
@@ -292,7 +296,7 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
         row.memory = whole(message.requests.get("memory", 0))
         row.gpu = whole(sum(it for name, it in message.requests.items() if is_gpu(name)))
     if row.gpu and message.gpu_type:
-        row.gpu_type = row.gpu_type or text(message.gpu_type)
+        row.gpu_type = row.gpu_type or bounded(message.gpu_type)
     at = micros(message.created_at or message.at)
     # The earliest of all events: an attempt then never has a node before its submission.
     row.submitted_at = at if row.submitted_at is None else min(row.submitted_at, at)
@@ -341,7 +345,17 @@ def _delete(rows: Rows, message: batch.JobDeleted) -> None:
 
 
 def _request(rows: Rows, at: datetime, message: admission.JobRequested) -> None:
-    key = text(message.uid), text(message.action), text(message.subject), text(message.user)
+    """Keep a request, unless the job of this uid is another one: users write the targets of
+    commands, and the controller executes none for a job of another name or namespace."""
+    key = (
+        bounded(message.uid),
+        bounded(message.action),
+        bounded(message.subject),
+        bounded(message.user),
+    )
+    job = rows.jobs.get(key[0])
+    if job is not None and f"{job.namespace}/{job.name}" != text(message.job):
+        return
     request = RequestRow(*key, micros(at), message.entry_point, text(message.detail))
     rows.requests.setdefault(key, request)
 

@@ -17,6 +17,8 @@ OPEN_SPAN = 64
 """``AttemptRow.span`` of an attempt that has not ended."""
 
 
+LONGEST_NAME = 300
+"""Characters of a name that a user can fill with anything."""
 MOST = 2**63 - 1
 """The largest integer of a database."""
 
@@ -26,6 +28,12 @@ def text(value: str) -> str:
     if value.isascii() and "\0" not in value:
         return value
     return value.replace("\0", "�").encode("utf-8", "replace").decode()
+
+
+def bounded(value: str) -> str:
+    """As ``text``, for a column of an index: cut to ``LONGEST_NAME``, longer than any valid name.
+    PostgreSQL refuses more than 2704 bytes in all columns of an index together."""
+    return text(value[:LONGEST_NAME])
 
 
 def whole(value: int) -> int:

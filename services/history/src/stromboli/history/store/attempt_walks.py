@@ -254,11 +254,7 @@ def _accepts(query: accounting.AttemptQuery) -> index_walks.Filter:
             device = associations.device_id(query.device)
             has_device = _DEVICES.pod_uid == columns.pod_uid, _DEVICES.device == device
             wanted.append(sa.exists().where(*has_device))
-        for label in filters.labels(query.labels):
-            wanted.append(
-                sa.exists().where(_LABELS.job_uid == columns.job_uid, _LABELS.label == label)
-            )
-        return wanted
+        return [*wanted, *filters.each_labelled(query.labels, columns.job_uid)]
 
     return accepts
 

@@ -21,6 +21,9 @@ DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 _MIGRATING = threading.Lock()
 """Alembic keeps the current migration in a global variable, which several threads and event
 loops share."""
+LIMIT_EXCEEDED = "54"
+"""PostgreSQL's class of errors for a value or statement that exceeds a limit of the server, such as
+a text that no index holds."""
 MIGRATION_PAUSE_S = 0.05
 MIGRATION_LOCK = 0x5742_0001
 """Key of PostgreSQL's advisory lock: of several replicas one migrates."""
@@ -73,9 +76,9 @@ class Database:
         try:
             async with self._engine.begin() as connection:
                 yield connection
-        except (exc.DataError, exc.IntegrityError) as error:
-            raise RecordRejectedError(_reason(error)) from None
         except (exc.SQLAlchemyError, OSError, TimeoutError) as error:
+            if is_of_values(error):
+                raise RecordRejectedError(_reason(error)) from None
             raise errors.UnavailableError("history store", _reason(error)) from None
 
     @contextlib.asynccontextmanager
@@ -119,6 +122,15 @@ async def _one_migration() -> AsyncIterator[None]:
         yield
     finally:
         _MIGRATING.release()
+
+
+def is_of_values(error: BaseException) -> bool:
+    """Whether the database rejects the values of a statement, so that a retry does not help."""
+    if isinstance(error, exc.DataError | exc.IntegrityError):
+        return True
+    # The driver has no class of its own for these.
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return isinstance(state, str) and state.startswith(LIMIT_EXCEEDED)
 
 
 def with_driver(url: str) -> sa.URL:

@@ -27,8 +27,20 @@ def labels(wanted: dict[str, str]) -> list[str]:
 
 
 def labelled(wanted: dict[str, str], job_uid: "sa.ColumnElement[str]") -> Conditions:
-    """Conditions that the job has these labels."""
-    return [
-        job_uid.in_(sa.select(_LABELS.job_uid).where(_LABELS.label == label))
-        for label in labels(wanted)
-    ]
+    """Conditions that the job has these labels, for a report that reads all jobs. One subquery for
+    all labels: PostgreSQL plans the joins of a hundred for minutes, with gigabytes of memory."""
+    if not wanted:
+        return []
+    of_jobs = sa.select(_LABELS.job_uid).where(_LABELS.label.in_(labels(wanted)))
+    if len(wanted) > 1:
+        of_jobs = of_jobs.group_by(_LABELS.job_uid).having(sa.func.count() == len(wanted))
+    return [job_uid.in_(of_jobs)]
+
+
+def each_labelled(wanted: dict[str, str], job_uid: "sa.ColumnElement[str]") -> Conditions:
+    """The same conditions, looked up for each row: for a list that ends after a page of rows."""
+    of_job = (_LABELS.job_uid == job_uid, _LABELS.label.in_(labels(wanted)))
+    if len(wanted) > 1:
+        counted = sa.select(sa.func.count()).select_from(tables.JOB_LABELS).where(*of_job)
+        return [counted.scalar_subquery() == len(wanted)]
+    return [sa.exists().where(*of_job)] if wanted else []

@@ -120,7 +120,9 @@ class Writer:
                 try:
                     async with connection.begin_nested():
                         await self._fold(connection, [event])
-                except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+                except sa.exc.DBAPIError as error:
+                    if not database.is_of_values(error):
+                        raise
                     refused.append(Unreadable(record, str(error.orig)))
             await self._isolate(connection, [*unreadable, *refused], position)
         return refused

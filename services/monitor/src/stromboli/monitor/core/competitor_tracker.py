@@ -50,12 +50,18 @@ class CompetitorTracker:
         self._claims = looked_at
         self._observed = {claim: lease_rules.LeaseObservation() for claim in looked_at}
         self._leases: dict[LeaseClaim, coordination.LeaseSpec] = {}
+        self._changed: set[LeaseClaim] = set()
+        """Leases that have changed since their first observation: they are in use, whatever the
+        clocks of their holder and of this process are."""
         self._unknown: dict[LeaseClaim, str] = {}
 
     def observe(self, claim: LeaseClaim, spec: coordination.LeaseSpec | None, now_s: float) -> None:
         """Observe a lease. ``spec``: None if the lease does not exist."""
         self._unknown.pop(claim, None)
-        self._leases[claim] = spec or coordination.LeaseSpec()
+        lease = spec or coordination.LeaseSpec()
+        if self._leases.get(claim, lease) != lease:
+            self._changed.add(claim)
+        self._leases[claim] = lease
         self._observed[claim].observe(lease_rules.lease_record(self._leases[claim]), now_s)
 
     def record_error(self, claim: LeaseClaim, reason: str) -> None:
@@ -75,7 +81,7 @@ class CompetitorTracker:
                 for claim in self._claims
                 if claim in self._leases
                 and self._observed[claim].is_held(now_s)
-                and not _is_abandoned(self._leases[claim], now)
+                and (claim in self._changed or not _is_abandoned(self._leases[claim], now))
             ),
             unknown="; ".join(dict.fromkeys(self._unknown.values())),
         )
