@@ -55,7 +55,7 @@ def advance(
             # In the same stage as the write, so that a crash loses neither.
             *first, write = _change(cache, job, status, now)
             return (*first, (acted, *write))
-        if policy_events.is_overdue(job, now):
+        if policy_events.is_overdue(job, now) and not ruling.decides_deadline:
             why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} has passed"
             status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
             return _change(cache, job, status, now)
