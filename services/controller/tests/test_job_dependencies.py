@@ -1,12 +1,16 @@
 """Dependencies between jobs: the start of a job, its Events until then, and retained jobs."""
 
+from collections.abc import Callable
+
 import pytest
 
 from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import edit
+from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.shared import keys
-from stromboli.shared.api import batch
+from stromboli.shared.api import batch, kinds
 from stromboli.shared.jobspec import job_dependencies
-from stromboli.testkit.builders import make_job, make_task
+from stromboli.testkit.builders import make_command, make_job, make_queue, make_task
 
 
 def job(name: str, after: str = "", ttl_s: int | None = None) -> batch.Job:
@@ -126,6 +130,60 @@ def test_a_finished_job_stays_until_those_that_wait_for_it_have_begun() -> None:
     harness.settle()
     assert ("jobs", "default/a") not in harness.objects
     begin(harness, "b")
+    assert has_group(harness, "b")
+
+
+def move(harness: CoreHarness) -> None:
+    harness.submit(make_queue("other"))
+    edit(harness, "default/b", queue="other")
+
+
+def suspend_and_resume(harness: CoreHarness) -> None:
+    for name, action in (("c1", "AbortJob"), ("c2", "ResumeJob")):
+        harness.submit(make_command(name, action, harness.job("default/b")))
+        harness.settle()
+
+
+def lose_group(harness: CoreHarness) -> None:
+    harness.delete(kinds.POD_GROUPS, groups(harness)[0])
+
+
+@pytest.mark.parametrize("change", [move, suspend_and_resume, lose_group])
+def test_a_job_whose_conditions_held_never_waits_again(
+    change: Callable[[CoreHarness], None],
+) -> None:
+    """Its PodGroup is replaced before it has a pod, and the job that it waited for is deleted: that
+    would never be there again."""
+    harness = with_jobs(job("a", ttl_s=0), job("b", "afterok:a"))
+    run(harness, "a")
+    harness.wait(5)
+    harness.settle()
+    assert ("jobs", "default/a") not in harness.objects
+    change(harness)
+    harness.settle()
+    assert (has_group(harness, "b"), noted(harness, "b")) == (True, "")
+
+
+def test_that_conditions_hold_is_written_before_the_pod_group_is_created() -> None:
+    """Otherwise a crash between the two could make the job wait for jobs that are deleted."""
+    harness = with_jobs(job("a"))
+    run(harness, "a")
+    harness.submit(job("b", "afterok:a"))
+    harness.see()
+    while not harness.job("default/b").status.dependencies_met:
+        assert not has_group(harness, "b")
+        harness.step(ReconcileKey("job", "default/b"))
+    harness.delete(kinds.JOBS, "default/a")
+    harness.restart()
+    harness.settle()
+    assert has_group(harness, "b")
+
+
+def test_a_job_that_was_suspended_before_its_conditions_held_waits_for_them() -> None:
+    harness = with_jobs(job("a"), job("b", "afterok:a"))
+    suspend_and_resume(harness)
+    assert not has_group(harness, "b")
+    run(harness, "a")
     assert has_group(harness, "b")
 
 

@@ -208,7 +208,8 @@ class JobStatus(Part, frozen=True, kw_only=True):
     ``asked_retries``: how many of ``retry_count`` do not count against the limit: restarts that a
     user requested, and pods that a node rejected. ``started_at``: the first start of the gang, from
     which ``activeDeadlineSeconds`` counts. ``retry_at``: the time before which no pod is created.
-    ``policy_retries``: policy -> the number of its actions.
+    ``policy_retries``: policy -> the number of its actions. ``dependencies_met``: the conditions on
+    other jobs held once, so they are not evaluated again.
     """
 
     state: JobState = JobState()
@@ -232,6 +233,7 @@ class JobStatus(Part, frozen=True, kw_only=True):
     policy_retries: dict[str, Int32] = msgspec.field(default_factory=dict)
     delayed: tuple[DelayedAction, ...] = ()
     array: ArrayStatus | None = None
+    dependencies_met: bool = False
 
 
 class Job(Object, frozen=True, kw_only=True):

@@ -1,9 +1,10 @@
 """Dependencies of jobs on other jobs.
 
-A job gets no PodGroup, and so uses nothing of its queue, until every condition holds. Once it has
-begun, conditions are not evaluated again: the jobs that it depended on may be deleted, and it may
-restart. An absent job never counts as ended. Therefore a finished job is retained beyond its time
-to live until the jobs that depend on it have begun.
+A job gets no PodGroup, and so uses nothing of its queue, until every condition holds. That they
+hold is written to its status before the PodGroup is created, and conditions are not evaluated
+again: from then on the jobs that it depended on may be deleted, and it may restart, move to another
+queue, or be suspended, also before it has a pod. An absent job never counts as ended. Therefore a
+finished job is retained beyond its time to live until the jobs that depend on it have begun.
 """
 
 from collections.abc import Iterator
@@ -55,6 +56,12 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
                 yield pods.Blocker("WaitsForJob", message, type="Normal")
 
 
+def is_to_record(job: Job) -> bool:
+    """Whether the status does not record yet that the conditions of this job, which is not blocked,
+    hold."""
+    return bool(job.metadata.annotation(keys.AFTER)) and not job.status.dependencies_met
+
+
 def evaluate(
     cache: controller_cache.ControllerCache, job: Job, wait: job_dependencies.JobDependency
 ) -> ConditionResult:
@@ -88,7 +95,9 @@ def evaluate(
 
 
 def has_begun(cache: controller_cache.ControllerCache, job: Job) -> bool:
-    """Whether the job has or had a PodGroup or pods."""
+    """Whether the job's conditions held, or it has or had a PodGroup or pods."""
+    if job.status.dependencies_met:
+        return True
     if cache.pod_group(f"{job.metadata.namespace}/{pods.group_name(job)}") is not None:
         return True
     published = cache.published.jobs.get(job.metadata.key)

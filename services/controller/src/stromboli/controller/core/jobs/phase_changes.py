@@ -12,6 +12,7 @@ import msgspec
 from stromboli.controller.core import commands, lifecycle
 from stromboli.controller.core.jobs import (
     event_messages,
+    job_dependencies,
     job_events,
     job_objects,
     job_pods,
@@ -54,7 +55,7 @@ def advance(
             # In the same stage as the write, so that a crash loses neither.
             *first, write = _change(cache, job, status, now)
             return (*first, (acted, *write))
-        if policy_events.is_overdue(job, now):
+        if policy_events.is_overdue(job, now) and not ruling.decides_deadline:
             why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} has passed"
             status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
             return _change(cache, job, status, now)
@@ -70,6 +71,8 @@ def advance(
         return _change(
             cache, job, status_transitions.after(job, event, observed.counts, now, why), now
         )
+    if phase == "Pending" and is_possible and job_dependencies.is_to_record(job):
+        return ((_write(job, msgspec.structs.replace(job.status, dependencies_met=True)),),)
     if phase in RULED and ruling.delayed != job.status.delayed:
         counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
         return ((_write(job, msgspec.structs.replace(counted, delayed=ruling.delayed)),),)
@@ -101,6 +104,9 @@ def _accept(
     status = status_transitions.after(job, "Accepted", counts, now)
     if any(job_objects.blockers(cache, job)):
         return ((_write(job, status),),)
+    if job_dependencies.is_to_record(job):
+        # Before the PodGroup: the other jobs may be deleted from now on.
+        return ((_write(job, msgspec.structs.replace(status, dependencies_met=True)),),)
     creations = job_objects.new(cache, job)
     status = msgspec.structs.replace(
         status, controlled_resources=job_objects.controlled(cache, job)

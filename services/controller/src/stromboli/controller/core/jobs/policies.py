@@ -56,7 +56,8 @@ class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
     """The action of one or more policies. ``part``: the pods that it restarts, empty for the whole
     job. ``used``: the policies; ``why``: their events; ``pause``: their longest back-off.
     ``not_before``: the end of the default back-off. ``is_free``: every pod of the events was
-    rejected by its node, so the action costs no retry."""
+    rejected by its node, so the action costs no retry. ``is_for_deadline``: the end of the job's
+    time limit is one of the events."""
 
     action: lifecycle.Action
     part: partial_restarts.Part
@@ -65,13 +66,17 @@ class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
     pause: timedelta
     not_before: datetime | None = None
     is_free: bool = False
+    is_for_deadline: bool = False
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
-    """The result of evaluating policies: an action, if one is due, and the delayed actions."""
+    """The result of evaluating policies: an action, if one is due, and the delayed actions.
+    ``decides_deadline``: the job's time limit has passed, and a policy acts on that now, after its
+    timeout, or after the restart of the job."""
 
     policy_action: PolicyAction | None
     delayed: tuple[DelayedAction, ...]
+    decides_deadline: bool = False
 
 
 def evaluate(
@@ -92,11 +97,13 @@ def evaluate(
     waiting = {_key(it): it for it in _still_waiting(cache, job, current_events, listed)}
     standing = set()
     due = []
+    decides_deadline = False
     for policy_event in current_events:
         matched = _first_match(job, policy_event, listed)
         if matched is None:
             continue
         policy = listed[matched]
+        decides_deadline = decides_deadline or _decides_deadline(job, policy, policy_event)
         noted = DelayedAction(
             policy=matched,
             event=policy_event.events[0],
@@ -120,9 +127,8 @@ def evaluate(
     ]
     due.sort(key=lambda it: it[0] == REJECTED)  # policies of the job come first
     policy_action = _order(job, due, listed)
-    return PolicyDecision(
-        policy_action, tuple(it for it in waiting.values() if _may_come(job, it, listed, now))
-    )
+    delayed = tuple(it for it in waiting.values() if _may_come(job, it, listed, now))
+    return PolicyDecision(policy_action, delayed, decides_deadline)
 
 
 def watches_pending(job: Job) -> bool:
@@ -266,6 +272,15 @@ def _may_come(
     return action is not None and _is_possible(job, action)
 
 
+def _decides_deadline(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> bool:
+    """Whether the policy will act on the end of the job's time limit. A restart of the whole job
+    delays RestartJob until it is over."""
+    action = action_of(policy)
+    if action is None or not policy_event.is_deadline:
+        return False
+    return action == "RestartJob" or _is_possible(job, action)
+
+
 def _noted_event(job: Job, noted: DelayedAction) -> PolicyEvent:
     """The policy event of a delayed action."""
     index = manifests.number(noted.pod.rpartition("-")[2]) if noted.pod else None
@@ -282,7 +297,7 @@ def _order(
     parts: list[partial_restarts.Part] = []
     used: dict[str, None] = {}
     why: dict[str, None] = {}
-    is_free = True
+    is_free, is_for_deadline = True, False
     not_before: list[datetime] = []
     for name, policy_event in due:
         wanted = action_of(listed[name])
@@ -297,6 +312,7 @@ def _order(
             used[name] = None
         why[policy_event.description()] = None
         is_free = is_free and policy_event.is_node_rejection
+        is_for_deadline = is_for_deadline or policy_event.is_deadline
         if listed[name].backoff is None:
             not_before += default_backoff(job, policy_event)
     if action is None:
@@ -310,6 +326,7 @@ def _order(
         pause=max(pauses, default=timedelta()),
         not_before=max(not_before, default=None),
         is_free=is_free,
+        is_for_deadline=is_for_deadline,
     )
 
 

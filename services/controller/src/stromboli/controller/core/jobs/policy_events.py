@@ -49,6 +49,11 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     created_at: datetime | None = None
     detail: str = ""
 
+    @property
+    def is_deadline(self) -> bool:
+        """Whether this is the end of the job's time limit. That of a pod is a cause of its end."""
+        return self.events[:1] == (termination_causes.DEADLINE_EXCEEDED,) and not self.pod
+
     def description(self) -> str:
         """The event as text for messages: ``PodFailed of j1-worker-0, OOMKilled, exit code
         137``."""

@@ -48,7 +48,7 @@ Cost: O(changes since the last reconcile); O(pods) where the job itself changed 
 
 from datetime import datetime
 
-from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core import commands, lifecycle, termination_causes
 from stromboli.controller.core.jobs import (
     catch_up,
     job_commands,
@@ -150,10 +150,17 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     # A job that waits for its owner or another job is reconciled when that object changes.
     times = [] if _is_awaited(cache, job) else [expires_at(job)]
     if job.status.state.phase in phase_changes.RULED:
-        times += [policy_events.deadline(job), job.status.retry_at]
+        times += [_deadline(job), job.status.retry_at]
         pods = cache.pods_of(job) if policies.watches_pending(job) else ()
         times += [policies.due(job, pods), debug_tool_pods.due(cache, job)]
     return min((at for at in times if at is not None), default=None)
+
+
+def _deadline(job: Job) -> datetime | None:
+    """The job's deadline; None while a delayed action on it is recorded, which has its own time."""
+    name = termination_causes.DEADLINE_EXCEEDED
+    is_delayed = any(it.event == name and not it.pod for it in job.status.delayed)
+    return None if is_delayed else policy_events.deadline(job)
 
 
 def expires_at(job: Job) -> datetime | None:

@@ -54,7 +54,7 @@ def after(
         retry_count=retries,
         asked_retries=requested,
         running_duration=lasted if move.to in lifecycle.FINISHED else "",
-        started_at=_started_at(job, event, now),
+        started_at=_started_at(job, event, policy_action, now),
         retry_at=_retry_at(before, event, policy_action, now),
         restarted=_restarted(job, move, policy_action, retries),
         policy_retries=_policy_retries(before, policy_action),
@@ -76,11 +76,19 @@ def _conditions(
     return (*others, batch.JobCondition(status=move.to, last_transition_time=now))
 
 
-def _started_at(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
+def _started_at(
+    job: Job,
+    event: lifecycle.Event,
+    policy_action: policies.PolicyAction | None,
+    now: datetime,
+) -> datetime | None:
     """The start time of the job, from which the time limit counts: the first start of the gang,
-    over all attempts. It is reset when the job is resumed or restarted by DeadlineExceeded."""
+    over all attempts. It is reset when the job is resumed, when a policy for DeadlineExceeded
+    restarts it, and when a user restarts it after its time limit, while the policy waits."""
     first_start = job.status.started_at
-    if event == "ResumeJob" or (event == "RestartJob" and policy_events.is_overdue(job, now)):
+    has_more_time = policy_action is None or policy_action.is_for_deadline
+    is_renewed = event == "RestartJob" and has_more_time and policy_events.is_overdue(job, now)
+    if event == "ResumeJob" or is_renewed:
         return None
     return now if event == "Started" and first_start is None else first_start
 
