@@ -30,6 +30,7 @@ import sqlalchemy as sa
 from bench import history
 from stromboli.history.store import database
 from stromboli.history.store.database import Database
+from stromboli.shared import errors
 
 FIRST = "0008"
 VERSIONS = tuple(f"{number:04}" for number in range(int(FIRST), int(database.HEAD) + 1))
@@ -87,7 +88,7 @@ async def migrate(url: str, to: str) -> dict[str, float]:
 async def start(url: str, to: str) -> asyncio.subprocess.Process:
     """A process that migrates to a version."""
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __spec__.name if __spec__ else "bench.history_migrations",
+        sys.executable, "-m", __spec__.name,
         "--database", url, "--to", to, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
@@ -139,7 +140,7 @@ async def observing(url: str) -> AsyncIterator[dict[str, float]]:
 async def until_done(store: Database, statement: str) -> None:
     """Execute a statement, again while the database is locked."""
     while True:
-        with contextlib.suppress(database.errors.UnavailableError):
+        with contextlib.suppress(errors.UnavailableError):
             async with store.transaction() as connection:
                 await connection.execute(sa.text(statement))
             return
