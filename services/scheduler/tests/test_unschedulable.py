@@ -4,6 +4,7 @@
 decides like one that skips no gang.
 """
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 import msgspec
@@ -13,12 +14,13 @@ import pytest
 from services.scheduler.tests.support import sessions
 from services.scheduler.tests.support.harness import POLICY, SchedulerHarness
 from stromboli.scheduler.core import plugins, policy, schedule
-from stromboli.scheduler.core.cache import unschedulable
+from stromboli.scheduler.core.cache import partial_gangs, unschedulable
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import plugin_isolation
+from stromboli.scheduler.core.framework import interfaces, plugin_isolation
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared import keys
 from stromboli.shared.api import core
 from stromboli.testkit import builders
 
@@ -297,3 +299,145 @@ def test_equal_gangs_are_nominated_in_one_session_to_room_that_is_being_freed(
     tiers = {key.partition("/")[2]: each.tier for key, each in explained.items() if each}
     assert tiers["equal-0"] == tiers["equal-1"] == "releasing"
     assert tiers.get("equal-2", "resources") == "resources"
+
+
+def test_a_gang_of_several_classes_and_one_role_is_equal_to_no_other(
+    harness: SchedulerHarness,
+) -> None:
+    """Pods without a task name have one role, such as a driver and its executors. The gang waits
+    for room for one pod of 4 cores, not for two."""
+    for name, cpu in (("driver", "500m"), ("executor", "3")):
+        harness.see(builders.make_pod(f"app-{name}", "app", cpu=cpu))
+    harness.see(builders.make_pod_group("app", 2))
+    harness.session()
+    assert "app" in aside(harness)
+    harness.lose(builders.make_pod("runs-0", "runs", cpu="3", node="n1", phase="Running"))
+    harness.lose(*gang("small", "1"))
+    assert bound(harness.session()) == ["app-driver", "app-executor"]
+
+
+def test_gangs_with_different_time_limits_are_not_equal_beside_a_reservation() -> None:
+    """Only the second gang ends before the period begins, so the first one holds up no other."""
+    nodes = [builders.make_node(name, cpu="2") for name in ("n1", "n2")]
+    starts = builders.NOON + timedelta(minutes=10)
+    made = SchedulerHarness()
+    made.see(builders.make_queue(), *nodes)
+    made.see(builders.make_reservation("r", starts, timedelta(hours=1), "n1"))
+    made.see(builders.make_pod_group("runs", 1, phase="Running"))
+    running = [
+        builders.make_pod(f"runs-{at}", "runs", cpu="2", node=f"n{at}", phase="Running")
+        for at in (1, 2)
+    ]
+    made.see(*running)
+    made.see(builders.make_pod_group("long", 1), *gang("long", "2", 1))
+    short = builders.make_pod_group("short", 1, annotations={keys.RUNNING_ESTIMATE: "5m"})
+    made.see(short, *gang("short", "2", 1))
+    made.session()
+    made.lose(running[0])
+    assert bound(made.session()) == ["short-w-0"]
+
+
+def test_without_the_plugin_gang_a_gang_is_tried_without_room_for_its_minimum() -> None:
+    """Its minimum binds nothing then: each pod starts alone."""
+    tier = [sessions.plugin(name) for name in ("priority", "predicates")]
+    by = msgspec.structs.replace(
+        POLICY, configured=sessions.configured(tier, run="enqueue, allocate, backfill")
+    )
+    made = SchedulerHarness()
+    made.see(builders.make_queue(), builders.make_node("n1", cpu="2"))
+    made.see(builders.make_pod_group("runs", 1, phase="Running"))
+    made.see(*gang("runs", "2", 1, node="n1", phase="Running"))
+    made.see(builders.make_pod_group("g", 2), *gang("g", "2", 2))
+    schedule.run_session(made.cache, builders.NOON, by)
+    made.lose(*gang("runs", "2", 1, node="n1", phase="Running"))
+    assert bound(schedule.run_session(made.cache, builders.NOON, by)) == ["g-w-0"]
+
+
+class FailsToOpen:
+    """A plugin that fails once ``is_broken`` is set."""
+
+    def __init__(self, name: str) -> None:
+        self.is_broken = False
+        self._name = name
+
+    def find(self, name: str, opened: Collection[str]) -> interfaces.PluginFactory:
+        """The plugins of the registry; the one of this name fails."""
+        if self.is_broken and name == self._name:
+            return self._fail
+        return plugins.find(name, opened)
+
+    def _fail(self, options: configuration.PluginOptions) -> interfaces.Plugin:
+        raise RuntimeError("odd")
+
+
+@pytest.mark.parametrize("phase", ["Inqueue", "Pending"])
+def test_a_plugin_that_fails_and_recovers_isolates_no_waiting_gang(
+    line: SchedulerHarness, phase: str
+) -> None:
+    """Without the plugin, jobs have another order, whose positions cannot be compared with those
+    of earlier sessions."""
+    plugin, failures = FailsToOpen("drf"), plugin_isolation.FailureHistory()
+    now = builders.NOON
+    for is_broken in (False, True, False):
+        plugin.is_broken = is_broken
+        for at in range(2 * unschedulable.RETRIED_TOGETHER):
+            name = f"more-{plugin.is_broken:d}-{at}-{now.minute}"
+            line.see(builders.make_pod_group(name, 1, phase=phase, min_resources={"cpu": "90"}))
+            if phase == "Inqueue":
+                line.see(*gang(name, "2", 1))
+        decided = schedule.run_session(
+            line.cache, now, POLICY, find=plugin.find, plugin_failures=failures
+        )
+        assert bool(decided.failures) is is_broken
+        assert len(line.cache.quarantine) == 0
+        now += plugin_isolation.RETRY_AFTER if is_broken else timedelta(seconds=1)
+    free(line, "runs-0", "4")
+    assert bound(line.session(now)) == ["equal-0-w-0", "equal-1-w-0"]
+
+
+def test_equal_gangs_behind_one_that_its_queue_refuses_are_explained_soon() -> None:
+    """Nodes have room for them now, so their last explanation is wrong."""
+    tier = [sessions.plugin(name) for name in ("gang", "predicates", "capacity")]
+    by = msgspec.structs.replace(
+        POLICY, configured=sessions.configured(tier, run="enqueue, allocate, backfill")
+    )
+    made = SchedulerHarness()
+    made.see(sessions.queue("small", capability={"cpu": "2"}), builders.make_queue())
+    made.see(builders.make_node("n1", cpu="3"))
+    made.see(builders.make_pod_group("runs", 1, phase="Running"))
+    made.see(*gang("runs", "2", 1, node="n1", phase="Running"))
+    made.see(builders.make_pod_group("stays", 1, queue="small", phase="Running"))
+    made.see(*gang("stays", "1", 1, node="n1", phase="Running"))
+    for at in range(3):
+        made.see(builders.make_pod_group(f"g{at}", 1, queue="small"), *gang(f"g{at}", "2", 1))
+    schedule.run_session(made.cache, builders.NOON, by)
+    made.lose(*gang("runs", "2", 1, node="n1", phase="Running"))
+    first = schedule.run_session(made.cache, builders.NOON, by)
+    assert first.wake_at == builders.NOON + unschedulable.RETRY_INTERVAL
+    later = schedule.run_session(made.cache, first.wake_at, by)
+    by_share = {key for key, each in later.explanations.items() if each and each.tier == "share"}
+    assert by_share == {"default/g0", "default/g1", "default/g2"}
+
+
+def test_a_gang_is_nominated_to_the_room_of_a_pod_that_an_earlier_session_evicted() -> None:
+    """A session evicts a partial gang after it has chosen which gangs to skip. A gang that comes
+    later must not take a part of the room."""
+    made = SchedulerHarness()
+    made.see(builders.make_queue(), builders.make_node("n1", cpu="4"))
+    made.see(builders.make_pod_group("part", 2), *gang("part", "2"))
+    made.session()
+    made.answer("refused", "part-w-1")
+    made.see(builders.make_pod("part-w-0", "part", cpu="2", node="n1", phase="Running", version=2))
+    made.see(builders.make_pod("other-0", cpu="1", node="n1", scheduler="other", phase="Running"))
+    made.see(builders.make_pod_group("big", 1), *gang("big", "3", 1))
+    now = builders.NOON
+    made.session(now)
+    now += partial_gangs.RELEASE_AFTER
+    evicted = [each.pod for one in made.session(now).decisions for each in one.evictions]
+    assert evicted == ["part-w-0"]
+    made.see(builders.make_pod_group("late", 1), *gang("late", "1", 1))
+    decided = made.session(now)
+    assert bound(decided) == []
+    explained = decided.explanations["default/big"]
+    assert explained is not None
+    assert explained.tier == "releasing"

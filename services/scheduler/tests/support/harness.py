@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -38,9 +39,12 @@ class SchedulerHarness:
         """Delete the objects."""
         self.apply(*self.log.lose(*objects))
 
-    def session(self, now: datetime = builders.NOON) -> schedule.SessionResult:
-        """Run a session and read its decisions back from the log."""
-        decided = schedule.run_session(self.cache, now, POLICY)
+    def session(
+        self, now: datetime = builders.NOON, by: policy.Policy = POLICY, **given: Any
+    ) -> schedule.SessionResult:
+        """Run a session and read its decisions back from the log. ``given``: further arguments of
+        ``run_session``."""
+        decided = schedule.run_session(self.cache, now, by, **given)
         drafts: list[tuple[str, msgspec.Struct]] = [
             (known.pod_group, known) for known in decided.decisions
         ]

@@ -229,6 +229,8 @@ class SessionRun:
     def _open(
         self, configured: configuration.Configuration, find: opening.FindPlugin
     ) -> framework.Session:
+        cache = self._cache
+        cache.unschedulable_gangs.follow_plugins(cache.model, self._failures.out)
         return self._open_with(configured, find, self._limit)
 
     def _open_with(

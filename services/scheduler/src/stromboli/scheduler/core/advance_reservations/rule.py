@@ -147,6 +147,11 @@ class ReservationRule:
             return use if use.name else None
         return use, self._conflicting(self._run_time(task))
 
+    def time_limit(self, task: entities.Task) -> RunTime:
+        """How long the task runs at most; None if unknown, or if no reservation is left for which
+        that matters."""
+        return self._run_time(task) if self._ahead else None
+
     def checks(
         self, task: entities.Task, job: entities.Job | None
     ) -> Sequence[extension_points.Check]:

@@ -166,17 +166,23 @@ def _unschedulable(closed: session.Session) -> BlockingByJob | None:
         return None
     decided = {*closed.decisions.admitted, *closed.untried}
     has_order = closed.sort_keys(interfaces.JOB_ORDER) is not None
-    position = closed.job_key() if has_order else None
+    position = closed.job_key() if has_order and _start_whole(closed) else None
     blocking: dict[str, Blocking] = {}
     for job in closed.waiting_jobs():
         if job.key in decided or not (classes := _blocking_classes(closed, job)):
             continue
-        common = equal_gangs.of_job(job) if position and len(classes) == 1 else None
+        common = equal_gangs.of_job(job, closed.reservations.time_limit) if position else None
         if position is None or common is None:
             blocking[job.key] = Blocking(classes)
         else:
             blocking[job.key] = Blocking(classes, common, position(job))
     return blocking
+
+
+def _start_whole(closed: session.Session) -> bool:
+    """Whether plugins let gangs start with their minimum only; without them each task starts
+    alone."""
+    return bool(closed.flat(interfaces.JOB_READY) and closed.flat(interfaces.JOB_PIPELINED))
 
 
 class UnschedulableGangs:
@@ -195,6 +201,8 @@ class UnschedulableGangs:
         self._opened: _NodeRoom | None = None
         """Room on nodes when the last session began; None if it left no gang to skip."""
         self._configured: configuration.Configuration | None = None
+        self._substituted: frozenset[str] = frozenset()
+        """The plugins that did not answer in the last session, because they had failed."""
         self._epoch = -1
         self._reserved: tuple[reservation.AdvanceReservation, ...] = ()
         """The reservations that were not over in the last session."""
@@ -243,6 +251,15 @@ class UnschedulableGangs:
                 self._try_fitting(of, rows)
         of.skipped = self.jobs
 
+    def follow_plugins(self, of: cluster_model.ClusterModel, substituted: Iterable[str]) -> None:
+        """Skip no gang if other plugins were substituted in the last session: with others, jobs
+        have another order, and the positions of skipped gangs could not be compared with it. Call
+        it before the session opens."""
+        plugins = frozenset(substituted)
+        if plugins != self._substituted:
+            self._substituted = plugins
+            self._forget(of)
+
     @property
     def _has_skipped(self) -> bool:
         return bool(self._blocked or self._unadmitted)
@@ -288,7 +305,11 @@ class UnschedulableGangs:
             self._blocked.clear()
         for key in closed.resumed:
             self._blocked.pop(key, None)
-        self._release_untried(closed)
+        if self._release_untried(closed):
+            closed.request_session_at(closed.now + RETRY_INTERVAL)
+        # The baseline has the room that evictions will free, which no skipped gang was tried on.
+        evicted = (closed.model.tasks[each.task] for each in closed.decisions.evictions)
+        closed.model.updated_nodes.update(task.node for task in evicted)
         for key, blocking in (skippable_gangs.blocking or {}).items():
             self._blocked.pop(key, None)  # its attempt is the newest now
             self._blocked[key] = _Blocked(blocking, self._session)
@@ -301,12 +322,14 @@ class UnschedulableGangs:
         if self._retried_at is not None and any(self._outdated()):
             closed.request_session_at(self._retried_at + self._pause())
 
-    def _release_untried(self, closed: session.Session) -> None:
+    def _release_untried(self, closed: session.Session) -> bool:
         """Stop skipping the gangs of a line that ended early, if one of them has room now: the gang
-        before them was not tried, such as because the session had decided enough.
+        before them was not tried, such as because the session had decided enough, or was refused
+        by its queue. Returns whether there are any.
 
         O(skipped gangs, lines x resources x nodes).
         """
+        before = len(self._blocked)
         for common, line in closed.model.equal_gangs.items():
             behind = [key for key in line if key in self._blocked]
             job = closed.jobs.get(behind[0]) if behind else None
@@ -314,6 +337,7 @@ class UnschedulableGangs:
             if task is None or _room_left(closed, task) >= common.needed:
                 for key in behind:
                     del self._blocked[key]
+        return len(self._blocked) < before
 
     def note_opening(self, of: cluster_model.ClusterModel) -> None:
         """Note the room on nodes at the opening of the session. Call it after the rollback."""
@@ -368,12 +392,15 @@ class UnschedulableGangs:
     def _reset(
         self, of: cluster_model.ClusterModel, configured: configuration.Configuration, now: datetime
     ) -> None:
+        self._forget(of)
+        self._epoch, self._configured, self._retried_at = of.epoch, configured, now
+
+    def _forget(self, of: cluster_model.ClusterModel) -> None:
         self._blocked.clear()
         self._unadmitted.clear()
         of.unadmitted.clear()
         of.equal_gangs = equal_gangs.Lines()
         of.skipped = frozenset()
-        self._epoch, self._configured, self._retried_at = of.epoch, configured, now
 
 
 def _not_over(
@@ -438,6 +465,8 @@ def _blocking_classes(closed: session.Session, job: entities.Job) -> tuple[entit
         return ()
     if len(like) == 1:
         return tuple(like)
+    if not _start_whole(closed):
+        return ()
     nowhere = {kind for kind, same in like.items() if not _fits_somewhere(closed, same[0])}
     others = sum(len(same) for kind, same in like.items() if kind not in nowhere)
     return tuple(nowhere) if nowhere and job.ready + others < job.min_available else ()

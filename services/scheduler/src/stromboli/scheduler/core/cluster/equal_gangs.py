@@ -7,7 +7,8 @@ which need the same, do not start either: a session that evicts nothing only fil
 the nodes have no room for the minimum of one, none has to be tried.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,14 +22,16 @@ SortKey: TypeAlias = tuple[Any, ...]
 
 class EqualGangs(msgspec.Struct, frozen=True):
     """What equal gangs have in common. None of them has a placed task, and all tasks of each are of
-    one class and role.
+    one class, role and time limit.
 
-    ``task_class``: its number. ``minimums``: the minimum of each role.
+    ``task_class``: its number. ``time_limit``: None without one, and if no limit matters.
+    ``minimums``: the minimum of each role.
     """
 
     queue: str
     task_class: int
     role: str
+    time_limit: timedelta | None
     tasks: int
     min_available: int
     minimums: tuple[tuple[str, int], ...]
@@ -39,24 +42,23 @@ class EqualGangs(msgspec.Struct, frozen=True):
         return max(1, self.min_available)
 
 
-def of_job(job: entities.Job) -> EqualGangs | None:
+def of_job(
+    job: entities.Job, time_limit: Callable[[entities.Task], timedelta | None]
+) -> EqualGangs | None:
     """What the gang has in common with others; None if it may differ from all of them.
 
-    Only for gangs that wait for room on nodes, whose waiting tasks are of one class.
+    Only for gangs that wait for room on nodes. ``time_limit``: of a task, None if it does not
+    matter. O(tasks).
     """
     waiting = job.unplaced
-    roles = {task.role for task in waiting}
-    if len(waiting) != len(job.tasks) or len(roles) != 1 or job.gated:
+    if len(waiting) != len(job.tasks) or job.gated:
         return None
-    task = next(iter(waiting))
-    return EqualGangs(
-        job.queue,
-        task.task_class.number,
-        task.role,
-        len(waiting),
-        job.min_available,
-        tuple(sorted(job.task_min_available.items())),
-    )
+    # Tasks of several classes may share a role, such as those that name none.
+    kinds = {(task.task_class.number, task.role, time_limit(task)) for task in waiting}
+    if len(kinds) != 1:
+        return None
+    minimums = tuple(sorted(job.task_min_available.items()))
+    return EqualGangs(job.queue, *kinds.pop(), len(waiting), job.min_available, minimums)
 
 
 def count_room(request: resource_vectors.Vector, future_idle: resource_vectors.Table) -> int:
