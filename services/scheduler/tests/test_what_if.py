@@ -200,7 +200,9 @@ def test_pods_on_nodes_are_not_taken_away() -> None:
         builders.make_pod("me-w-0", "me", task="w", node="n1", phase="Running"),
         builders.make_pod("me-w-1", "me", task="w"),
     ]
-    with pytest.raises(what_if.CannotTellError, match="delete pods that have nodes already: 1 of 2 pods"):
+    with pytest.raises(
+        what_if.CannotTellError, match="delete pods that have nodes already: 1 of 2 pods"
+    ):
         ask(make_cluster(group, pods=pods), make_gang(2, queue="b"), is_new=True)
 
 
