@@ -60,6 +60,7 @@ def folder(strom: Any) -> None:
         ("job run a --array [3- -- x", 2, "'[3-' is not an index or range", "--help"),
         (" ".join(DUPLICATE), 1, "job default/there: exists already", "strom job delete there"),
         ("job cancel there[3-", 2, "'there[3-' is neither a job nor JOB[INDEXES]", "--help"),
+        ("delete job there", 2, "by name: strom job delete NAME", "strom delete --help"),
         ("job get thre", 1, "not found; did you mean there?", "strom job list"),
         ("job list a b", 2, "unexpected arguments: a b", "--help"),
         ("job attach there", 2, "'-t': one of jupyter, tensorboard, code-server,", "--help"),

@@ -1,5 +1,6 @@
 """The tables of commands and options for users of Slurm and Volcano: complete, and ours exist."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +12,13 @@ from markdown_it import MarkdownIt
 from typer.core import TyperGroup
 
 from stromboli.cli import main
+from stromboli.cli.commands.accounting import history
+from stromboli.cli.commands.jobs import job_history
+from stromboli.cli.job_specs import job_fields
 from stromboli.cli.lazy import loaded
+from stromboli.cli.parameters import parsing
+from stromboli.cli.render import start_view
+from stromboli.cli.render.nodes import node_health
 from tests.docs.blocks import ROOT
 
 # The options of the manual pages of Slurm 25.05, without --help, --usage and --version.
@@ -188,6 +195,10 @@ def ours() -> list[Any]:
                 else:
                     continue
                 found += [pytest.param(call, id=f"{page}-{' '.join(call)}") for call in calls]
+            for code in row.cells[2] if len(row.cells) > 2 else ():
+                if code.startswith("strom "):
+                    call = code.removeprefix("strom ").split()
+                    found.append(pytest.param(call, id=f"{page}-{' '.join(call)}"))
     return found
 
 
@@ -209,3 +220,47 @@ def test_our_commands_and_options_in_the_tables_exist(words: list[str]) -> None:
             assert {each.partition("=")[0] for each in flags} <= known, (
                 f"{' '.join(words)} has no {word}"
             )
+    for option, value in itertools.pairwise(rest):
+        if option == "--format":
+            assert set(value.split(",")) <= set(history.COLUMNS)
+    if words[:2] == ["job", "set"]:
+        changed = {word.partition("=")[0] for word in rest if "=" in word}
+        assert changed <= set(job_fields.OPTIONS.values())
+
+
+def test_columns_of_accounting_exist() -> None:
+    columns = [
+        code
+        for row in rows("docs/from-slurm.md")
+        if row.ours.startswith("column of")
+        for code in row.cells[1]
+    ]
+    assert len(columns) >= 20
+    assert set(columns) - set(history.COLUMNS) == set()
+
+
+@pytest.mark.parametrize(
+    ("column", "headers"),
+    [
+        ("STARTS IN", (start_view.HEADER,)),
+        ("FREE CPU", node_health.HEADERS),
+        ("STATUS", node_health.HEADERS),
+        ("REASON", job_history.HEADERS),
+        ("STATE", job_history.HEADERS),
+    ],
+)
+def test_columns_of_lists_exist(column: str, headers: tuple[str, ...]) -> None:
+    """They are in capitals, as in the tables of ``strom``."""
+    assert column in (ROOT / "docs/from-slurm.md").read_text()
+    assert column in headers
+
+
+def test_codes_of_states_are_those_of_slurm() -> None:
+    (line,) = (
+        line
+        for line in (ROOT / "docs/from-slurm.md").read_text().splitlines()
+        if line.startswith("| PD, R,")
+    )
+    codes, phases = (cell.strip().split(", ") for cell in line.strip("|").split("|"))
+    for code, phase in zip(codes, phases, strict=True):
+        assert phase in parsing.phases(code)

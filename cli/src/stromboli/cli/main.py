@@ -68,7 +68,9 @@ class Root(lazy.Group):
             "Create or update objects of manifests, all or none.",
         ),
         "delete": Entry(
-            "stromboli.cli.commands.objects:delete", "Delete the objects of manifests."
+            "stromboli.cli.commands.objects:delete",
+            "Delete the objects of manifests.",
+            "DeleteCommand",
         ),
         "diff": Entry(
             "stromboli.cli.commands.objects:diff", "Show what apply would change; writes nothing."

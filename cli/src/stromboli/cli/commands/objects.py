@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from typer.core import TyperCommand
 
 from stromboli.cli import options, usage_errors
 from stromboli.cli.commands import apply
@@ -55,6 +56,19 @@ def get(
             labelled = [(kinds.metadata_of(raw).labels, raw) for raw in items]
             raws = [raw for labels, raw in labelled if selectors.matches(wanted, labels)]
     output.show_objects(output_format, resource.kind, raws, many=len(names) != 1)
+
+
+class DeleteCommand(TyperCommand):
+    """``strom delete``, which takes manifests and not, as ``kubectl delete`` does, names."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Refuse ``delete KIND NAME`` with the command that deletes by name."""
+        if args and not args[0].startswith("-"):
+            ctx.fail(
+                "it deletes the objects of manifests (-f FILE); by name: strom job delete NAME, "
+                "strom queue delete NAME"
+            )
+        return super().parse_args(ctx, args)
 
 
 def delete(

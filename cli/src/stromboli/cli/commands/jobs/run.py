@@ -436,11 +436,11 @@ def _job_from_manifest(ctx: typer.Context, file: str, namespace: str) -> dict[st
     documents = [manifest.document for manifest in manifests]
     wanted = (kinds.JOBS.api_version, kinds.JOBS.kind)
     if len(documents) > 1 or (documents[0]["apiVersion"], documents[0]["kind"]) != wanted:
-        found = ", ".join(f"{it['apiVersion']} {it['kind']}" for it in documents[:MOST_NAMED])
+        present = ", ".join(f"{it['apiVersion']} {it['kind']}" for it in documents[:MOST_NAMED])
         more = ", ..." if len(documents) > MOST_NAMED else ""
         raise CommandError(
             file,
-            f"it must contain exactly one {' '.join(wanted)}, not {found}{more}",
+            f"it must contain exactly one {' '.join(wanted)}, not {present}{more}",
             f"write apiVersion: {kinds.JOBS.api_version}"
             if [it["kind"] for it in documents] == [kinds.JOBS.kind]
             else f"use: strom apply -f {file}",

@@ -195,11 +195,11 @@ def conditions(node: core.Node, now: datetime) -> list[tuple[str, ...]]:
 
 def pods(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple[str, ...]]:
     """The pods among these that have not ended, under ``POD_HEADERS``, by namespace and name."""
-    held = []
+    rows = []
     for raw in raws:
         pod = pod_status.decode(raw)
         if not pod_status.is_over(pod):
-            held.append(
+            rows.append(
                 (
                     pod.metadata.namespace,
                     pod.metadata.name,
@@ -208,7 +208,7 @@ def pods(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple[str, 
                     output.age(pod.metadata.creation_timestamp, now),
                 )
             )
-    return sorted(held)
+    return sorted(rows)
 
 
 def _requests(pod: core.Pod) -> str:
