@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import policy, schedule
@@ -209,6 +210,27 @@ def test_a_gang_that_can_never_fit_is_explained_on_an_empty_cluster() -> None:
         explanation.message
         == "can never fit: all nodes together have 32 cpu, the gang needs 64 cpu"
     )
+
+
+@pytest.mark.parametrize(
+    ("owner", "tier"),
+    [(builders.make_job("j1"), "never-fits"), (None, "enqueue")],
+    ids=["job", "other author"],
+)
+def test_what_a_podgroup_asks_for_is_one_pod_only_if_the_controller_wrote_it_for_a_job(
+    owner: meta.Object | None, tier: str
+) -> None:
+    """Spark's operator asks for room for a driver and its executors, with a minimum of one pod."""
+    explanation = explained(
+        builders.make_node("n1", cpu="1"),
+        builders.make_node("n2", cpu="1"),
+        builders.make_pod("busy", cpu="1", node="n1", phase="Running"),
+        builders.make_pod("also", cpu="1", node="n2", phase="Running"),
+        builders.make_pod_group(
+            "g1", 1, phase="Pending", min_resources={"cpu": "1400m"}, owner=owner
+        ),
+    )
+    assert explanation.tier == tier
 
 
 def test_a_gang_that_waits_for_others_to_end_may_fit_later() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, requirements, resource_vectors
+from stromboli.shared.api import kinds
 from stromboli.shared.formats import units
 
 
@@ -52,10 +53,12 @@ class CapacityCheck:
 
     def _of_pods(self, job: entities.Job) -> str:
         """Return why one of the job's pods can never fit; empty if each may fit. A job with a
-        single pod is checked by its PodGroup before the pod is created.
+        single pod is checked by its PodGroup before the pod is created: the controller writes what
+        the minimum of pods requests. Other authors may ask for more than that, such as Spark's
+        operator for a driver with its executors.
         """
-        if not job.tasks and job.min_available == 1 and job.min_request is not None:
-            return self._of_request(job.min_request.tolist())
+        if not job.tasks and job.min_available == 1 and _is_of_job(job):
+            return "" if job.min_request is None else self._of_request(job.min_request.tolist())
         classes = {task.task_class: task for task in job.pending}
         for kind, task in sorted(classes.items(), key=lambda entry: entry[1].name):
             if kind not in self._pods:
@@ -125,6 +128,15 @@ def _minimum(job: entities.Job) -> list[int] | None:
         return None
     requested: list[int] = job.min_request.tolist()
     return requested
+
+
+def _is_of_job(job: entities.Job) -> bool:
+    """Whether our controller wrote the PodGroup, for a job."""
+    owner = job.pod_group.metadata.controller
+    return owner is not None and (owner.api_version, owner.kind) == (
+        kinds.JOBS.api_version,
+        kinds.JOBS.kind,
+    )
 
 
 def _asked(request: Iterable[int]) -> Iterator[int]:
