@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.controller.tests.support.patches import json_patch
+from stromboli.controller.core import termination_causes
 from stromboli.controller.core.decisions import decisions
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import errors, keys, topics
-from stromboli.shared.api import batch, core, meta
+from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.api import scheduling as api_scheduling
 from stromboli.shared.messages import scheduling
 from stromboli.testkit.builders import (
@@ -219,11 +221,28 @@ def test_a_pod_is_reported_on_its_end_once_by_annotation_and_condition() -> None
     assert [it.subresource for it in first] == ["", "status"]
     assert b"2026-01-01T12:00:00+00:00" in first[0].patch
     assert b"DisruptionTarget" in first[1].patch
-    target = core.Condition(type="DisruptionTarget", status="True")
+    target = core.Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
     sent = msgspec.structs.replace(
         noticed(pod, NOON.isoformat()), status=core.PodStatus(conditions=(target,))
     )
     assert decisions.notices(sent, eviction, "evicted", NOON, NOON) == ()
+
+
+@pytest.mark.parametrize(("status", "reason"), [("False", ""), ("True", "EvictionByEvictionAPI")])
+def test_the_mark_of_an_eviction_that_did_not_happen_is_replaced(status: str, reason: str) -> None:
+    """Otherwise the pod would count as deleted by a user, and policies for Preempted would not
+    apply."""
+    ready = core.Condition(type="Ready", status="True")
+    stale = core.Condition(type="DisruptionTarget", status=status, reason=reason)
+    pod = msgspec.structs.replace(make_pod(), status=core.PodStatus(conditions=(ready, stale)))
+    (mark,) = decisions.notices(pod, eviction_of(pod), "evicted", NOON, NOON)
+    body = json_patch(
+        msgspec.json.decode(msgspec.json.encode(pod)), msgspec.json.decode(mark.patch)
+    )
+    after = kinds.PODS.decode(msgspec.json.encode(body))
+    assert [each.type for each in after.status.conditions] == ["Ready", "DisruptionTarget"]
+    assert termination_causes.of(after) == "Preempted"
+    assert decisions.notices(after, eviction_of(pod), "evicted", NOON, NOON) == ()
 
 
 def test_a_pod_that_ends_at_once_is_marked_and_has_no_grace_period() -> None:

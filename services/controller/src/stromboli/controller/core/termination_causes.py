@@ -43,10 +43,8 @@ that shuts down."""
 
 def of(pod: core.Pod) -> str:
     """The pod's termination cause; empty if it is none of ``CAUSES``. O(containers)."""
-    disrupted = next(
-        (it for it in pod.status.conditions if it.type == DISRUPTED and it.status == "True"), None
-    )
-    if disrupted is not None and disrupted.reason in _DISRUPTIONS:
+    disrupted = next(filter(is_disruption, pod.status.conditions), None)
+    if disrupted is not None:
         return _DISRUPTIONS[disrupted.reason]
     if pod.metadata.annotation(keys.EVICTED_AT):
         return PREEMPTED  # evicted with a notice
@@ -57,6 +55,13 @@ def of(pod: core.Pod) -> str:
     if any(end.reason == OOM_KILLED for end in ends(pod)):
         return OOM_KILLED
     return ""
+
+
+def is_disruption(condition: core.Condition) -> bool:
+    """Whether the condition records one of ``CAUSES``. Kubernetes sets it to False, without a
+    reason, if the pod is not deleted within two minutes."""
+    is_true = condition.type == DISRUPTED and condition.status == "True"
+    return is_true and condition.reason in _DISRUPTIONS
 
 
 def detail(pod: core.Pod) -> str:

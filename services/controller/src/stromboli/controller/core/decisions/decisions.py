@@ -210,12 +210,13 @@ def notices(
 ) -> tuple[commands.Patch, ...]:
     """The patches that mark a pod as evicted: the annotation with the end of the notice period, if
     there is one, then Kubernetes' condition ``DisruptionTarget``. Patches that would change nothing
-    are left out."""
+    are left out. A condition without a cause, which an eviction that did not happen leaves, is
+    replaced, as by Kubernetes' scheduler."""
     patches = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
         patches.append(manifests.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
-    if not any(each.type == DISRUPTION for each in pod.status.conditions):
+    if not any(map(termination_causes.is_disruption, pod.status.conditions)):
         condition = {
             "type": DISRUPTION,
             "status": "True",
@@ -233,8 +234,14 @@ def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
         # Tests the resourceVersion: another client may add the first condition meanwhile.
         status = {"conditions": [condition]}
         return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
-    added = manifests.put("/status/conditions/-", condition)
-    return manifests.json_patch(kinds.PODS, pod, added, subresource="status")
+    types = [each.type for each in pod.status.conditions]
+    if DISRUPTION not in types:
+        added = manifests.put("/status/conditions/-", condition)
+        return manifests.json_patch(kinds.PODS, pod, added, subresource="status")
+    path = f"/status/conditions/{types.index(DISRUPTION)}"
+    is_there = manifests.test(f"{path}/type", DISRUPTION)
+    replaced = {"op": "replace", "path": path, "value": condition}
+    return manifests.json_patch(kinds.PODS, pod, is_there, replaced, subresource="status")
 
 
 def refusal(error: errors.PermanentError) -> ExecutionResult:

@@ -82,6 +82,10 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
             continue
         if node_rejections.is_rejected(pod):
             continue  # a failed placement is no result: the pod is placed again
+        if pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is not None:
+            # A kubelet reports a pod that it kills for a deletion as failed before the pod is
+            # gone. An index that was evicted, or suspended with its job, runs again.
+            continue
         tried = array.retries.get(str(index), 0)
         if pod.status.phase == "Failed" and tried < job.spec.array.max_retries:
             retries[str(index)] = tried + 1
