@@ -301,19 +301,19 @@ def test_equal_gangs_are_nominated_in_one_session_to_room_that_is_being_freed(
     assert tiers.get("equal-2", "resources") == "resources"
 
 
+@pytest.mark.parametrize("cpus", [("500m", "3"), ("900m", "900m", "2")])
 def test_a_gang_of_several_classes_and_one_role_is_equal_to_no_other(
-    harness: SchedulerHarness,
+    harness: SchedulerHarness, cpus: tuple[str, ...]
 ) -> None:
     """Pods without a task name have one role, such as a driver and its executors. The gang waits
-    for room for one pod of 4 cores, not for two."""
-    for name, cpu in (("driver", "500m"), ("executor", "3")):
-        harness.see(builders.make_pod(f"app-{name}", "app", cpu=cpu))
-    harness.see(builders.make_pod_group("app", 2))
+    for room for its largest pod alone."""
+    pods = [builders.make_pod(f"app-{at}", "app", cpu=cpu) for at, cpu in enumerate(cpus)]
+    harness.see(builders.make_pod_group("app", len(pods)), *pods)
     harness.session()
     assert "app" in aside(harness)
     harness.lose(builders.make_pod("runs-0", "runs", cpu="3", node="n1", phase="Running"))
     harness.lose(*gang("small", "1"))
-    assert bound(harness.session()) == ["app-driver", "app-executor"]
+    assert bound(harness.session()) == [pod.metadata.name for pod in pods]
 
 
 def test_gangs_with_different_time_limits_are_not_equal_beside_a_reservation() -> None:
@@ -412,6 +412,7 @@ def test_equal_gangs_behind_one_that_its_queue_refuses_are_explained_soon() -> N
         made.see(builders.make_pod_group(f"g{at}", 1, queue="small"), *gang(f"g{at}", "2", 1))
     schedule.run_session(made.cache, builders.NOON, by)
     made.lose(*gang("runs", "2", 1, node="n1", phase="Running"))
+    made.lose(builders.make_pod_group("runs", 1, phase="Running"))
     first = schedule.run_session(made.cache, builders.NOON, by)
     assert first.wake_at == builders.NOON + unschedulable.RETRY_INTERVAL
     later = schedule.run_session(made.cache, first.wake_at, by)
