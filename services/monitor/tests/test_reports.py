@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 from stromboli.monitor.core import reports
@@ -43,6 +44,42 @@ def test_only_changes_are_published() -> None:
     assert seen(first) == node_topology.TopologyObserved(node="n1", at=at(1), topology=ONE)
     assert known.report("n1", ONE, "a", at(2)) is None
     assert seen(known.report("n1", OTHER, "b", at(3))).at == at(3)
+
+
+@pytest.mark.parametrize(
+    ("topology", "reason"),
+    [
+        ({"cores": [{"cpus": "0-65535"}]}, "65536 CPUs of cores, at most 8192"),
+        ({"cores": [{"cpus": "0-4095"}] * 3}, "12288 CPUs of cores"),
+        ({"numaNodes": [{"id": 0, "cpus": "0-9999999999"}]}, "10000000000 CPUs of NUMA nodes"),
+        ({"exclusiveAllocations": [{"cpus": "0-8191"}, {"cpus": "1"}]}, "8193 exclusive CPUs"),
+        ({"exclusiveAllocations": [{}] * 5000}, "5000 exclusive allocations"),
+        ({"numaNodes": [{"id": 0}] * 1025}, "1025 NUMA nodes"),
+        ({"gpus": [{"index": 0, "uuid": "u"}] * 257}, "257 GPUs"),
+        ({"gpuConnections": [["SYS"]]}, "1 connections of GPUs, at most 0"),
+        ({"offlineCpus": "0," * 10_000}, "offline CPUs"),
+    ],
+)
+def test_a_report_of_more_hardware_than_a_machine_has_is_rejected(
+    topology: dict[str, object], reason: str
+) -> None:
+    """A compromised agent could stop readers for minutes with a few bytes."""
+    with pytest.raises(msgspec.DecodeError, match=reason):
+        reports.read(msgspec.json.encode(topology))
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"cores": [{"cpus": f"{core},{core + 4096}"} for core in range(4096)]},
+        {"numaNodes": [{"id": 0, "cpus": "0-8191"}], "exclusiveAllocations": [{"cpus": "0-8191"}]},
+        {"numaNodes": [{"id": 0, "cpus": "odd"}], "offlineCpus": "3-1"},
+        {"gpus": [{"index": 0, "uuid": "u"}], "gpuConnections": [["INTERNAL"]], "nvlinks": [[0]]},
+    ],
+)
+def test_a_report_of_the_largest_machine_is_read(topology: dict[str, object]) -> None:
+    """And one with an invalid list, which readers leave out."""
+    assert reports.read(msgspec.json.encode(topology))
 
 
 def test_a_heartbeat_counts_only_for_the_published_report() -> None:

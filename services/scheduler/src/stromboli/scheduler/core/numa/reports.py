@@ -29,8 +29,9 @@ def places(reported: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
     cpu_places: dict[int, numa.CpuPlace] = {}
     for core in reported.cores:
         own = cpu_lists.parsed(core.cpus)
+        lowest = min(own, default=0)
         for cpu in own:
-            cpu_places[cpu] = numa.CpuPlace(numa=core.numa_node, socket=core.socket, core=min(own))
+            cpu_places[cpu] = numa.CpuPlace(numa=core.numa_node, socket=core.socket, core=lowest)
     return cpu_places
 
 
