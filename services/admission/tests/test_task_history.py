@@ -1,5 +1,6 @@
 """The history of tasks: every attempt, despite repeated records, within a memory limit."""
 
+from collections import deque
 from datetime import timedelta
 from typing import Any
 
@@ -232,7 +233,7 @@ def test_an_event_costs_the_same_however_many_jobs_there_were() -> None:
         ]
         for event in events[:jobs]:
             kept.fold(event)
-        _, took_s = cpu_time.measured(lambda: [kept.fold(event) for event in events[jobs:]])
+        _, took_s = cpu_time.measured(lambda: deque(map(kept.fold, events[jobs:]), 0))
         return took_s
 
     small_s = min(cost_s(100) for _ in range(3))
