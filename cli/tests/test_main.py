@@ -219,10 +219,13 @@ def test_an_unreachable_server_is_3_with_the_origin_of_its_address() -> None:
 
 def test_the_next_step_depends_on_the_cause_of_a_connection_error(api_server: Any) -> None:
     """An unknown host name, and a server without TLS."""
-    for url in ("http://nowhere.invalid", api_server.url.replace("http:", "https:")):
+    for url, next_step in (
+        ("http://nowhere.invalid", "check the address"),
+        (api_server.url.replace("http:", "https:"), "write http:// instead of https://"),
+    ):
         refused = call("job", "list", "--server", url)
         assert refused.exit_code == 3
-        assert "next: check the address" in refused.stderr
+        assert f"next: {next_step}" in refused.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that Linux has")
