@@ -59,6 +59,52 @@ def test_a_pod_that_vanishes_while_its_controller_restarts_has_its_cause(
     assert (harness.job().status.retry_count, harness.phase() == "Aborted") == (1, False)
 
 
+@pytest.mark.parametrize(
+    ("phase", "condition", "action"),
+    [
+        ("Failed", "", "AbortJob"),
+        ("Failed", "PreemptionByScheduler", "RestartTask"),
+        ("Succeeded", "PreemptionByScheduler", "RestartTask"),
+        ("Succeeded", "", ""),
+    ],
+)
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "killed"])
+def test_a_pod_that_is_first_observed_when_it_has_ended_by_its_deletion_was_evicted(
+    phase: str, condition: str, action: str, *, is_killed: bool
+) -> None:
+    """Its program ended at once, or no controller ran. One that succeeded may have ended before."""
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=RULES))
+    key = f"{J}-worker-0"
+    harness.delete(kinds.PODS, key)
+    mark = {"type": "DisruptionTarget", "status": "True", "reason": condition}
+    harness.change_pod(
+        key,
+        phase,
+        exit_code=143 if phase == "Failed" else 0,
+        **({"conditions": [mark]} if condition else {}),
+    )
+    if is_killed:  # after its status write, before it publishes the end of the pod
+        harness.see()
+        harness.step(ReconcileKey("job", J))
+        harness.restart()
+    harness.settle()
+    harness.reap(key)
+    harness.settle()
+    status = harness.job().status
+    expected = {"AbortJob": (0, True), "RestartTask": (1, False), "": (0, False)}[action]
+    is_aborted = status.state.phase in ("Aborting", "Aborted")
+    assert (status.retry_count, is_aborted) == expected
+
+
+def test_a_pod_that_failed_before_it_was_deleted_is_not_evicted() -> None:
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=RULES))
+    harness.change_pod(f"{J}-worker-0", "Failed", exit_code=1)
+    harness.settle()
+    harness.delete(kinds.PODS, f"{J}-worker-0")
+    harness.settle()
+    assert (harness.phase(), harness.job().status.retry_count) == ("Running", 0)
+
+
 def test_a_pod_that_vanishes_without_a_cause_counts_as_evicted() -> None:
     harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
     harness.reap(f"{J}-worker-0")

@@ -107,6 +107,10 @@ def collect(
         if pods.asks_for(record.pod):
             events = ("PodEvicted", *_named(record.reason))
             yield PolicyEvent(events, record.task, record.pod, record.index, detail=record.detail)
+    for pod in interrupted(cache, job, pods):
+        policy_event = _of_interrupted(job, pod)
+        if policy_event is not None:
+            yield policy_event
     for task in tasks.specs(job):
         if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
             yield PolicyEvent(("TaskCompleted",), task.name)
@@ -180,6 +184,44 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_terminating: bool) -> Poli
 
 def _named(cause: str) -> tuple[str, ...]:
     return (cause,) if cause in termination_causes.CAUSES else ()
+
+
+def interrupted(
+    cache: controller_cache.ControllerCache, job: Job, pods: Pods
+) -> Iterator[core.Pod]:
+    """Pods of the current attempt that ended while they were being deleted, until their end is
+    published. If such a pod ends quickly, or while no controller runs, its deletion is not observed
+    before its end. O(pods that may differ from their published state).
+    """
+    record = cache.published.jobs.get(job.metadata.key)
+    is_current = record is not None and record.uid == job.metadata.uid
+    published = record.tasks if record is not None and is_current else {}
+    for uid, pod in pods.unsettled():
+        if pod is None or not cache.is_terminating(pod) or not tasks.has_finished(pod):
+            continue
+        before = published.get(uid)
+        if before is not None and before.state in event_history.OVER:
+            continue
+        if pods.asks_for(pod.metadata.name) and not is_of_earlier_attempt(job, pod):
+            yield pod
+
+
+def _of_interrupted(job: Job, pod: core.Pod) -> PolicyEvent | None:
+    """The event of a pod that ended while it was being deleted: it was evicted, like a pod that is
+    gone. It failed by itself if a cause says so. If it succeeded, it was evicted only if a
+    condition says so, since it may have been deleted after its end."""
+    member, cause = tasks.Members(job).of(pod.metadata.name), termination_causes.of(pod)
+    if member is None or (pod.status.phase == "Succeeded" and cause not in _DISRUPTED):
+        return None
+    is_evicted = cause not in termination_causes.CAUSES - _DISRUPTED
+    return PolicyEvent(
+        ("PodEvicted" if is_evicted else "PodFailed", *_named(cause)),
+        member.task.name,
+        pod.metadata.name,
+        member.index,
+        None if is_evicted else termination_causes.first_exit_code(pod),
+        detail=termination_causes.detail(pod),
+    )
 
 
 def _vanished(

@@ -317,13 +317,15 @@ def due_tasks(
     )
 
 
-def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
-    """Whether the command publishes the end of a pod that was not caused by a restart of its
-    job."""
+def concerns_policies(
+    job: batch_api.Job, command: commands.Command, interrupted: Container[str] = ()
+) -> bool:
+    """Whether the command publishes the end of a pod that was not caused by a restart of its job:
+    that it is gone, or ended while it was being deleted. ``interrupted``: uids of the latter."""
     history = command.message if isinstance(command, commands.Publish) else None
     return (
         isinstance(history, batch.TaskChanged)
-        and history.after == GONE
+        and (history.after == GONE or history.pod_uid in interrupted)
         and not _is_past(job, history)
     )
 
