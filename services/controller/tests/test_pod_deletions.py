@@ -77,12 +77,8 @@ def test_a_pod_that_is_first_observed_when_it_has_ended_by_its_deletion_was_evic
     key = f"{J}-worker-0"
     harness.delete(kinds.PODS, key)
     mark = {"type": "DisruptionTarget", "status": "True", "reason": condition}
-    harness.change_pod(
-        key,
-        phase,
-        exit_code=143 if phase == "Failed" else 0,
-        **({"conditions": [mark]} if condition else {}),
-    )
+    exit_code = 143 if phase == "Failed" else 0
+    harness.change_pod(key, phase, exit_code=exit_code, conditions=[mark] if condition else [])
     if is_killed:  # after its status write, before it publishes the end of the pod
         harness.see()
         harness.step(ReconcileKey("job", J))
