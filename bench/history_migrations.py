@@ -41,7 +41,7 @@ WRITE = "UPDATE attempts SET reason = reason WHERE pod_uid = 'month-100000000000
 MIB = 2**20
 PHASES = (
     "INSERT INTO phases (job_uid, retry_count, phase, at) "
-    "SELECT uid, 0, reached, submitted_at + seconds * 1000000 FROM jobs, "
+    "SELECT uid, 0, reached, submitted_at + CAST(seconds AS BIGINT) * 1000000 FROM jobs, "
     "(SELECT 'Pending' AS reached, 0 AS seconds UNION ALL SELECT 'Running', 2 "
     "UNION ALL SELECT 'Completed', 3600) AS phases_of_a_job"
 )
