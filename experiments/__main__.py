@@ -1,9 +1,7 @@
 """``python -m experiments``: run experiments, print their tables, write charts and the page."""
 
 import argparse
-import re
 import sys
-from pathlib import Path
 
 from experiments import (
     attained_service,
@@ -17,6 +15,7 @@ from experiments import (
     hierarchy,
     large_jobs,
     numa,
+    page,
     rack_locality,
     shortest_first,
     sla,
@@ -46,18 +45,6 @@ EXPERIMENTS = {
         data_locality.EXPERIMENT,
     )
 }
-DOCS = Path("docs")
-PAGE = DOCS / "experiments.md"
-
-
-def chart(experiment: support.Experiment, intervals: support.Found) -> str:
-    """A bar for each variant with the first measure."""
-    heading = next(iter(experiment.measures))
-    bars = {
-        variant: (measured[heading].mean, measured[heading].half_width or 0.0)
-        for variant, measured in intervals.items()
-    }
-    return svg.intervals(heading, bars)
 
 
 def charts_over_time(experiment: support.Experiment) -> dict[str, str]:
@@ -71,37 +58,23 @@ def charts_over_time(experiment: support.Experiment) -> dict[str, str]:
     return found
 
 
-def with_results(page: str, name: str, text: str) -> str:
-    """The page with the table of an experiment between its marks. Raises ValueError."""
-    begin, end = f"<!-- {name} -->", "<!-- end -->"
-    pattern = re.compile(f"({re.escape(begin)}\n).*?({re.escape(end)})", re.DOTALL)
-    changed, count = pattern.subn(lambda it: f"{it[1]}\n{text}\n\n{it[2]}", page)
-    if count != 1:
-        raise ValueError(f"{PAGE} needs one {begin} with {end} after it, and has {count}")
-    return changed
-
-
 def main() -> None:
     """Run the experiments that are named, all by default."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--seeds", type=int, default=5, help="repeats of each variant")
-    parser.add_argument("--write", action="store_true", help=f"charts and tables of {PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"charts and tables of {page.PAGE}")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in EXPERIMENTS]
     if unknown:
         parser.error(f"no experiment is named {unknown[0]!r}; use some of {', '.join(EXPERIMENTS)}")
     for name in given.names or EXPERIMENTS:
         intervals = support.run(EXPERIMENTS[name], given.seeds)
-        text = support.table(intervals)
-        print(f"{name}\n\n{text}\n")
+        print(f"{name}\n\n{support.table(intervals)}\n")
         if given.write:
-            (DOCS / "pictures" / f"experiment-{name}.svg").write_text(
-                chart(EXPERIMENTS[name], intervals) + "\n"
-            )
+            page.write(name, intervals)
             for file, drawn in charts_over_time(EXPERIMENTS[name]).items():
-                (DOCS / "pictures" / file).write_text(drawn + "\n")
-            PAGE.write_text(with_results(PAGE.read_text(), name, text))
+                (page.PICTURES / file).write_text(drawn + "\n")
         sys.stdout.flush()
 
 

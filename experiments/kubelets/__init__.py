@@ -1,0 +1,1 @@
+"""Experiments with containers on two real kubelets, which a link of limited rate connects."""

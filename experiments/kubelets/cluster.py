@@ -1,0 +1,161 @@
+"""Two kubelets behind a link, with the four services and kube-scheduler, on which jobs run."""
+
+import contextlib
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from experiments.kubelets import training
+from experiments.kubelets.training import Document
+from stromboli.testkit.parts import tools
+from stromboli.testkit.parts.kubelets import KubeletOptions
+from stromboli.testkit.parts.kubernetes import Scheduler
+from tests.e2e.support import kubelet_system
+from tests.e2e.support.kubelet_system import KubeletSystem
+
+LINK_RATE = "40mbit"
+"""In each direction."""
+CONFIGURATION = """
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins:
+  - {name: predicates}
+  - {name: nodeorder}
+  - {name: task-topology, arguments: {task-topology.weight: 10}}
+"""
+STALLED_S = 15.0
+"""After this time without a new process or result, while no job is complete and no process is
+starting, none will be."""
+POLL_S = 0.2
+OBJECTS = "jobs.batch.volcano.sh,jobs.batch,pods"
+Create = Callable[[str, Path], Sequence[Document]]
+"""The objects of a job, from its name and the folder that all nodes mount."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came out of jobs that were submitted together. ``jcts_s``: of each job that has ended,
+    from its submission to the end of its last worker; ``trained_s``: from the first step on.
+    ``apart``: the part of the pairs of a parameter server and a worker on different nodes, of jobs
+    of which all pods had a node. ``link_mb``: what the link carried, in both directions."""
+
+    jobs: int
+    jcts_s: list[float]
+    trained_s: list[float]
+    apart: float
+    link_mb: float
+
+
+class Cluster:
+    """The running system."""
+
+    def __init__(self, system: KubeletSystem, shared: Path) -> None:
+        self._system = system
+        self._shared = shared
+        self._runs = 0
+
+    def run(self, count: int, create: Create) -> Outcome:
+        """Submit jobs together and wait until all have ended or none will ever begin."""
+        self._runs += 1  # a process of an earlier run that ends late writes to no later one
+        names = [f"training-{self._runs}-{number}" for number in range(count)]
+        documents = [each for name in names for each in create(name, self._shared)]
+        file = self._shared / "jobs.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+        before, submitted = self._system.network.carried_bytes(), time.time()
+        self._system.kubectl("create", f"--filename={file}")
+        self._wait(names)
+        carried = self._system.network.carried_bytes() - before
+        ended = [results for name in names if len(results := self._results(name)) == _ALL_WORKERS]
+        outcome = Outcome(
+            jobs=count,
+            jcts_s=[max(end for _, end in each) - submitted for each in ended],
+            trained_s=[max(end for _, end in each) - min(at for at, _ in each) for each in ended],
+            apart=self._part_apart(names),
+            link_mb=carried / 1e6,
+        )
+        self._remove(names)
+        return outcome
+
+    def _wait(self, names: Sequence[str]) -> None:
+        files, changed_at = -1, time.monotonic()
+        while True:
+            sizes = {name: len(self._files(name)) for name in names}
+            if all(len(self._results(name)) == _ALL_WORKERS for name in names):
+                return
+            is_training = any(
+                size >= training.TASKS and len(self._results(name)) < _ALL_WORKERS
+                for name, size in sizes.items()
+            )
+            if is_training or sum(sizes.values()) != files:
+                files, changed_at = sum(sizes.values()), time.monotonic()
+            if time.monotonic() - changed_at > STALLED_S and not self._has_starting_pods(names):
+                return
+            time.sleep(POLL_S)
+
+    def _has_starting_pods(self, names: Sequence[str]) -> bool:
+        """Whether a pod has a node whose process has not begun."""
+        bound = [name for name, node in self._nodes().items() if node]
+        begun = {
+            path.name.partition("-")[2]
+            for name in names
+            for path in self._files(name)
+            if path.name.startswith(("ps-", "worker-"))
+        }
+        return any(name not in begun for name in bound)
+
+    def _nodes(self) -> dict[str, str]:
+        """Pod -> its node; empty before it has one."""
+        items = json.loads(self._system.kubectl("get", "pods", "-o", "json"))["items"]
+        return {it["metadata"]["name"]: it["spec"].get("nodeName", "") for it in items}
+
+    def _files(self, name: str) -> list[Path]:
+        folder = self._shared / name
+        return list(folder.glob("[!.]*")) if folder.exists() else []
+
+    def _results(self, name: str) -> list[tuple[float, float]]:
+        """Begin and end of each worker that has ended."""
+        texts = [path.read_text() for path in self._files(name) if path.name.startswith("done-")]
+        return [(float(begin), float(end)) for begin, _, end in (it.partition(" ") for it in texts)]
+
+    def _part_apart(self, names: Sequence[str]) -> float:
+        nodes, apart = self._nodes(), []
+        for name in names:
+            of_role = {
+                role: [node for pod, node in nodes.items() if pod.startswith(f"{name}-{role}-")]
+                for role in ("ps", "worker")
+            }
+            pairs = list(itertools.product(of_role["ps"], of_role["worker"]))
+            if len(pairs) == training.SERVERS * training.WORKERS and all(map(all, pairs)):
+                apart.append(sum(a != b for a, b in pairs) / len(pairs))
+        return sum(apart) / len(apart) if apart else 0.0
+
+    def _remove(self, names: Sequence[str]) -> None:
+        self._system.kubectl("delete", OBJECTS, "--all")
+        pods = ("get", "pods", "--output=name")
+        self._system.user.until(lambda: self._system.kubectl(*pods), lambda it: not it)
+        for name in names:
+            shutil.rmtree(self._shared / name, ignore_errors=True)
+
+
+_ALL_WORKERS = training.WORKERS
+
+
+@contextlib.contextmanager
+def running(state: Path) -> Iterator[Cluster]:
+    """The system, while inside. Raises RealPartsMissingError."""
+    kubelet_tools, shared = tools.locate_kubelets(), state / "shared"
+    shared.mkdir(parents=True)
+    configuration = state / "scheduler.yaml"
+    configuration.write_text(CONFIGURATION)
+    environment = {"STROM_SCHEDULER_CONFIGURATION": str(configuration)}
+    images = {training.IMAGE: Path(kubelet_tools.mpi_image)}
+    options = KubeletOptions(images=images, link_rate=LINK_RATE)
+    with kubelet_system.running(state, tools.locate(), environment, options) as system:
+        binder = Scheduler(kubelet_tools.scheduler, state / "kube-scheduler", system.server)
+        with system.part(binder):
+            yield Cluster(system, shared)
