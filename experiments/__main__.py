@@ -74,7 +74,7 @@ def main() -> None:
         if given.write:
             page.write(name, intervals)
             for file, drawn in charts_over_time(EXPERIMENTS[name]).items():
-                (page.PICTURES / file).write_text(drawn + "\n")
+                (page.IMAGES / file).write_text(drawn + "\n")
         sys.stdout.flush()
 
 

@@ -8,12 +8,12 @@ from stromboli.embedded.simulation import svg
 
 DOCS = Path("docs")
 PAGE = DOCS / "experiments.md"
-PICTURES = DOCS / "pictures"
+IMAGES = DOCS / "pictures"
 
 
 def write(name: str, found: support.Found) -> None:
     """Write the chart of an experiment, and its table into the page. Raises ValueError."""
-    (PICTURES / f"experiment-{name}.svg").write_text(chart(found) + "\n")
+    (IMAGES / f"experiment-{name}.svg").write_text(chart(found) + "\n")
     PAGE.write_text(with_results(PAGE.read_text(), name, support.table(found)))
 
 

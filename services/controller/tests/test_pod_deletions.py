@@ -51,9 +51,8 @@ def test_a_pod_that_vanishes_while_its_controller_restarts_has_its_cause(
     with_condition = harness.shown(topics.PODS.name)
     harness.reap(pod.metadata.key)
     if reads_pods_first:
-        harness.restart(reads_pods_first=True)
-    else:
-        harness.restart(old=with_condition)
+        harness.read_first = tuple(harness.unseen[topics.PODS.name])
+    harness.restart(old=None if reads_pods_first else with_condition)
     harness.settle()
     assert gone(harness.sent) == ["Preempted"]
     assert (harness.job().status.retry_count, harness.phase() == "Aborted") == (1, False)

@@ -60,30 +60,24 @@ class CoreHarness:
         self.past = invariants.JobTimeline()
         self.made: dict[str, list[str]] = {}
         """Key of a job -> uids of all that ever were."""
-        self.counts_wait = False
-        """Whether counts are delayed, as they are for a while when many change."""
+        self.read_first: tuple[envelope.Record, ...] = ()  # by a new controller, before all events
+        self.counts_wait = False  # whether counts are delayed, as they are while many change
         for name in queues.ALWAYS:
             self.submit(builders.make_queue(name))
 
     # The controller
 
     def restart(
-        self,
-        without: str = "",
-        old: Mapping[TopicKey, envelope.Record] | None = None,
-        *,
-        reads_pods_first: bool = False,
+        self, without: str = "", old: Mapping[TopicKey, envelope.Record] | None = None
     ) -> None:
         """Start a new controller process, which has only the contents of the topics.
 
         ``without``: a topic on which the monitor lags far behind. ``old``: the records that the
-        topics end with; newer ones are applied later. ``reads_pods_first``: it reads the pods'
-        records, with their earlier versions, before the events.
+        topics end with; newer ones are applied later.
         """
         self.cache = controller_cache.ControllerCache(SCHEDULERS, event_history.EventHistory())
-        if reads_pods_first:
-            for record in self.unseen.get(topics.PODS.name, ()):
-                self.cache.apply(record)
+        for record in self.read_first:
+            self.cache.apply(record)
         for _, message in self.sent:
             self.cache.load(message)
         self.cache.published.finish_loading()
@@ -303,7 +297,7 @@ class CoreHarness:
         stored = kind.decode(msgspec.json.encode(body))
         self.objects[kind.plural, key] = body
         if kind in topics.SNAPSHOTS:
-            self._show(builders.snapshot_of(redaction.without_values(stored)))
+            self.show(builders.snapshot_of(redaction.without_values(stored)))
         elif kind in kinds.WORKLOADS and self.cache.unmanaged_pods.has_owners(kind):
             owner = stored.metadata
             reconcile_keys = self.cache.note_owner(owner.namespace, owner.uid, owner)
@@ -358,19 +352,16 @@ class CoreHarness:
         body = self.objects.pop((kind.plural, key))
         self.past.forget_pod(body["metadata"]["uid"])
         if kind in topics.SNAPSHOTS:
-            self._show(builders.tombstone_of(kind.decode(msgspec.json.encode(body))))
+            self.show(builders.tombstone_of(kind.decode(msgspec.json.encode(body))))
 
-    def _show(self, draft: envelope.Draft) -> None:
+    def show(self, draft: envelope.Draft) -> None:
+        """A record of the monitor or of another service."""
         record = builders.make_record(draft, next(self._numbers))
         if draft.message is None:
             self._last.pop((draft.topic.name, draft.key), None)
         else:
             self._last[draft.topic.name, draft.key] = record
         self.unseen.setdefault(draft.topic.name, deque()).append(record)
-
-    def show(self, draft: envelope.Draft) -> None:
-        """Another service's record."""
-        self._show(draft)
 
     # What others do
 

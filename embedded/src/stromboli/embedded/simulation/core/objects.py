@@ -18,7 +18,7 @@ from stromboli.controller.core.store import queue_accounting
 from stromboli.embedded.simulation.core import workload
 from stromboli.scheduler.core.model import requirements
 from stromboli.shared import keys
-from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.jobspec import data_sets
 
 NAMESPACE = "default"
@@ -74,6 +74,18 @@ def priority_class_name(value: int) -> str:
     return f"priority-{value}" if value else ""
 
 
+_OWNERS = (
+    meta.OwnerReference(
+        api_version=kinds.JOBS.api_version,
+        kind=kinds.JOBS.kind,
+        name="job",
+        uid="job",
+        controller=True,
+    ),
+)
+"""One for all PodGroups: that a job owns each of them, which is all that the scheduler asks."""
+
+
 def pod_group(
     job: workload.Job, uid: str, created: datetime, min_member: int, phase: str
 ) -> scheduling.PodGroup:
@@ -84,6 +96,7 @@ def pod_group(
             namespace=NAMESPACE,
             uid=uid,
             creation_timestamp=created,
+            owner_references=_OWNERS,
             annotations={
                 **job.annotations,
                 **_preemptable(job.preemptable),

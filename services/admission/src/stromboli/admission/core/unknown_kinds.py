@@ -100,8 +100,8 @@ def _nearest(kind: str) -> str:
     """A text with the accepted kinds of this or nearly the same name, else with all accepted
     kinds."""
     accepted = sorted({(each.kind, each.api_version) for each in kinds.SUBMITTED})
-    shown = kind[:MAX_SHOWN_LENGTH]  # comparing a text of megabytes takes seconds
-    close = difflib.get_close_matches(shown, [name for name, _ in accepted], n=1, cutoff=0.8)
+    beginning = kind[:MAX_SHOWN_LENGTH]  # comparing a text of megabytes takes seconds
+    close = difflib.get_close_matches(beginning, [name for name, _ in accepted], n=1, cutoff=0.8)
     meant = [f"{version} {name}" for name, version in accepted if name in (kind, *close)]
     if meant:
         return f"did you mean {' or '.join(meant)}?"

@@ -208,8 +208,8 @@ def interrupted(
 
 def _of_interrupted(job: Job, pod: core.Pod) -> PolicyEvent | None:
     """The event of a pod that ended while it was being deleted: it was evicted, like a pod that is
-    gone. It failed by itself if a cause says so. If it succeeded, it was evicted only if a
-    condition says so, since it may have been deleted after its end."""
+    gone. It failed by itself if it has such a cause. If it succeeded, it was evicted only if it has
+    that condition, since it may have been deleted after its end."""
     member, cause = tasks.Members(job).of(pod.metadata.name), termination_causes.of(pod)
     if member is None or (pod.status.phase == "Succeeded" and cause not in _DISRUPTED):
         return None
