@@ -55,6 +55,13 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, cache_hash=True):
             root += f"/namespaces/{namespace}"
         return "/".join(part for part in (root, self.plural, name, subresource) if part)
 
+    def controls(self, obj: meta.Object) -> bool:
+        """Whether the object's controller, by its owner references, is of this kind."""
+        owner = obj.metadata.controller
+        if owner is None or owner.kind != self.kind:
+            return False
+        return owner.api_version == self.api_version
+
     def decode(self, raw: bytes | msgspec.Raw) -> T:
         """Decode an object. Raises msgspec.DecodeError, which names the path of the invalid
         field."""

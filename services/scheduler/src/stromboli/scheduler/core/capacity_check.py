@@ -57,7 +57,7 @@ class CapacityCheck:
         the minimum of pods requests. Other authors may ask for more than that, such as Spark's
         operator for a driver with its executors.
         """
-        if not job.tasks and job.min_available == 1 and _is_of_job(job):
+        if not job.tasks and job.min_available == 1 and kinds.JOBS.controls(job.pod_group):
             return "" if job.min_request is None else self._of_request(job.min_request.tolist())
         classes = {task.task_class: task for task in job.pending}
         for kind, task in sorted(classes.items(), key=lambda entry: entry[1].name):
@@ -128,15 +128,6 @@ def _minimum(job: entities.Job) -> list[int] | None:
         return None
     requested: list[int] = job.min_request.tolist()
     return requested
-
-
-def _is_of_job(job: entities.Job) -> bool:
-    """Whether our controller wrote the PodGroup, for a job."""
-    owner = job.pod_group.metadata.controller
-    return owner is not None and (owner.api_version, owner.kind) == (
-        kinds.JOBS.api_version,
-        kinds.JOBS.kind,
-    )
 
 
 def _asked(request: Iterable[int]) -> Iterator[int]:

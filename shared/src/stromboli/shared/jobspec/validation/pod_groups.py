@@ -30,18 +30,9 @@ class _TopologyFields(Part, frozen=True, kw_only=True):
     sub_group_policy: tuple[_SubGroup, ...] = ()
 
 
-def is_of_a_job(group: PodGroup) -> bool:
-    """Whether the controller created the PodGroup for a job."""
-    owner = group.metadata.controller
-    return owner is not None and (owner.api_version, owner.kind) == (
-        kinds.JOBS.api_version,
-        kinds.JOBS.kind,
-    )
-
-
 def default_patch(group: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
     """The patch that replaces queue ``default`` by the default queue of the namespace."""
-    if group.spec.queue != DEFAULT_QUEUE or not namespace_queue or is_of_a_job(group):
+    if group.spec.queue != DEFAULT_QUEUE or not namespace_queue or kinds.JOBS.controls(group):
         return ()
     if "spec" not in document:
         return (Add(path="/spec", value={"queue": namespace_queue}),)
@@ -66,7 +57,7 @@ def validate_create(
     tiers: network.Tiers | None = None,
 ) -> Iterator[Violation]:
     """All violations of a new PodGroup. Raises msgspec.ValidationError."""
-    if group.spec.queue and not is_of_a_job(group):
+    if group.spec.queue and not kinds.JOBS.controls(group):
         yield from queue_rules.validate_open(group.spec.queue, queues)
     fields = decoding.convert(document.get("spec") or {}, _TopologyFields)
     near = {"spec.networkTopology": fields.network_topology} | {

@@ -54,7 +54,7 @@ def _waiting(
             and pod.spec.scheduler_name in cache.scheduler_names
             and not pod.spec.node_name
             and not (tasks.has_finished(pod) or cache.is_terminating(pod))
-            and not unmanaged_pod_index.is_of_job(pod)
+            and not kinds.JOBS.controls(pod)
             and pod.metadata.annotation(keys.GROUP_NAME) != unmanaged_pod_index.group_name(pod)
         ):
             yield created + WARNED_AFTER, pod

@@ -66,7 +66,7 @@ def creators(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
         return
     owner, namespace = state.metadata.controller, state.metadata.namespace
     for kind, item in MAKERS.items():
-        if owner and (owner.api_version, owner.kind) == (kind.api_version, kind.kind):
+        if owner and kind.controls(state):
             yield item, f"{namespace}/{owner.name}"
     template = template_of(state)
     if template:
@@ -119,9 +119,7 @@ def group_of(pod: core.Pod) -> str | None:
 def job_of(obj: meta.Object) -> str | None:
     """Key of the job that manages the object."""
     owner = obj.metadata.controller
-    if owner is None or owner.kind != kinds.JOBS.kind:
-        return None
-    if owner.api_version != kinds.JOBS.api_version:
+    if owner is None or not kinds.JOBS.controls(obj):
         return None
     return f"{obj.metadata.namespace}/{owner.name}"
 

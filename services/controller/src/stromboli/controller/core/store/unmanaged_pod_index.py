@@ -140,7 +140,7 @@ class UnmanagedPodIndex:
             groups.discard(group)
 
     def _wanted(self, pod: core.Pod) -> str | None:
-        if pod.spec.scheduler_name not in self._scheduler_names or is_of_job(pod):
+        if pod.spec.scheduler_name not in self._scheduler_names or kinds.JOBS.controls(pod):
             return None
         wanted = group_name(pod)
         if pod.metadata.annotation(keys.GROUP_NAME) not in (None, "", wanted):
@@ -169,15 +169,6 @@ def _queue_of(namespace: snapshot.State) -> str | None:
     if not isinstance(namespace, core.Namespace):
         return None
     return namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
-
-
-def is_of_job(obj: meta.Object) -> bool:
-    """Whether one of our jobs manages the object."""
-    owner = obj.metadata.controller
-    return owner is not None and (owner.api_version, owner.kind) == (
-        kinds.JOBS.api_version,
-        kinds.JOBS.kind,
-    )
 
 
 def is_made(state: snapshot.State) -> bool:
