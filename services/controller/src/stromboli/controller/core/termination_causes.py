@@ -18,6 +18,7 @@ CAUSES = frozenset(policy_event_names.TERMINATION_CAUSES)
 """Causes that a policy may name as an event."""
 
 DISRUPTED = "DisruptionTarget"
+"""The type of the condition of pods that are about to be terminated by the system."""
 PREEMPTION = "PreemptionByScheduler"
 NOTICE = "; it ends at "
 """Separator between the cause of an eviction and the end of its notice period."""

@@ -22,8 +22,6 @@ from stromboli.shared.api import scheduling as api_scheduling
 from stromboli.shared.messages import scheduling
 
 Outcome = scheduling.TaskOutcome
-DISRUPTION = "DisruptionTarget"
-"""The type of the condition of pods that are about to be terminated by the system."""
 
 
 class ExecutionResult(msgspec.Struct, frozen=True):
@@ -218,9 +216,9 @@ def notices(
         patches.append(manifests.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
     if not any(map(termination_causes.is_disruption, pod.status.conditions)):
         condition = {
-            "type": DISRUPTION,
+            "type": termination_causes.DISRUPTED,
             "status": "True",
-            "reason": "PreemptionByScheduler",
+            "reason": termination_causes.PREEMPTION,
             "message": cause
             + (f"{termination_causes.NOTICE}{at.isoformat()}" if has_notice else ""),
             "lastTransitionTime": now.isoformat(timespec="seconds"),
@@ -234,12 +232,12 @@ def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
         # Tests the resourceVersion: another client may add the first condition meanwhile.
         status = {"conditions": [condition]}
         return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
-    types = [each.type for each in pod.status.conditions]
-    if DISRUPTION not in types:
+    types, wanted = [each.type for each in pod.status.conditions], condition["type"]
+    if wanted not in types:
         added = manifests.put("/status/conditions/-", condition)
         return manifests.json_patch(kinds.PODS, pod, added, subresource="status")
-    path = f"/status/conditions/{types.index(DISRUPTION)}"
-    is_there = manifests.test(f"{path}/type", DISRUPTION)
+    path = f"/status/conditions/{types.index(wanted)}"
+    is_there = manifests.test(f"{path}/type", wanted)
     replaced = {"op": "replace", "path": path, "value": condition}
     return manifests.json_patch(kinds.PODS, pod, is_there, replaced, subresource="status")
 

@@ -100,8 +100,8 @@ def has_begun(cache: controller_cache.ControllerCache, job: Job) -> bool:
         return True
     if cache.pod_group(f"{job.metadata.namespace}/{pods.group_name(job)}") is not None:
         return True
-    published = cache.published.jobs.get(job.metadata.key)
-    return published is not None and published.uid == job.metadata.uid and published.has_had_pods
+    published = cache.published.of_job(job)
+    return published is not None and published.has_had_pods
 
 
 def is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:

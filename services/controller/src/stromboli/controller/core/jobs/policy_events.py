@@ -193,9 +193,8 @@ def interrupted(
     published. If such a pod ends quickly, or while no controller runs, its deletion is not observed
     before its end. O(pods that may differ from their published state).
     """
-    record = cache.published.jobs.get(job.metadata.key)
-    is_current = record is not None and record.uid == job.metadata.uid
-    published = record.tasks if record is not None and is_current else {}
+    record = cache.published.of_job(job)
+    published = {} if record is None else record.tasks
     for uid, pod in pods.unsettled():
         if pod is None or not cache.is_terminating(pod) or not tasks.has_finished(pod):
             continue
@@ -230,8 +229,8 @@ def _vanished(
     """Pods of the current attempt that are deleted, although their last published state was not
     final. O(pods that may differ from their published state).
     """
-    record = cache.published.jobs.get(job.metadata.key)
-    if record is None or record.uid != job.metadata.uid:
+    record = cache.published.of_job(job)
+    if record is None:
         return
     unreadable = cache.unknown_pods()
     for uid in sorted(uid for uid, pod in pods.unsettled() if pod is None):

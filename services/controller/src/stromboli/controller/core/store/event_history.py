@@ -170,10 +170,16 @@ class EventHistory:
             case _:
                 pass
 
+    def of_job(self, job: batch_api.Job) -> JobHistory | None:
+        """What was published about the job; None if nothing was, also if it was about an earlier
+        job of its name."""
+        history = self.jobs.get(job.metadata.key)
+        return history if history is not None and history.uid == job.metadata.uid else None
+
     def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
         """The number of attempts of this task and index that were published."""
-        history = self.jobs.get(job.metadata.key)
-        if history is None or history.uid != job.metadata.uid:
+        history = self.of_job(job)
+        if history is None:
             return 0
         attempts = history.attempts.get(task, ())
         return attempts[index] if index < len(attempts) else 0
@@ -181,16 +187,18 @@ class EventHistory:
     def pods_of_job(self, job: batch_api.Job) -> Iterator[tuple[str, str]]:
         """Uid and name of each pod of the job with an event that was, or may have been,
         published."""
-        history = self.jobs.get(job.metadata.key)
-        if history is not None and history.uid == job.metadata.uid:
+        history = self.of_job(job)
+        if history is not None:
             for uid, task in (history.unsure | history.tasks).items():
                 yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
         """Record the termination cause of a deleted pod for its ``Gone`` event, since the
         ``Terminating`` state, whose event has the cause, may not have been observed."""
-        cause = termination_causes.of(gone) if job and isinstance(gone, core.Pod) else ""
-        if not (job and cause and isinstance(gone, core.Pod)):
+        if not job or not isinstance(gone, core.Pod):
+            return
+        cause = termination_causes.of(gone)
+        if not cause:
             return
         uid, departure = gone.metadata.uid, _Departure(job, cause, termination_causes.detail(gone))
         if self._departures is None:
@@ -203,9 +211,8 @@ class EventHistory:
     def finish_loading(self) -> None:
         """Note that all events of previous leaders are applied: pods that were deleted before their
         events were read get their termination cause."""
-        departures = self._departures or OrderedDict()
-        self._departures = None
-        for uid, departure in departures.items():
+        departures, self._departures = self._departures, None
+        for uid, departure in (departures or {}).items():
             self._set_cause(uid, departure)
 
     def _set_cause(self, uid: str, departure: _Departure) -> None:
@@ -291,9 +298,7 @@ def due_tasks(
     of the GPUs of a node.
     """
     key = job.metadata.key
-    history = published.jobs.get(key)
-    if history is None or history.uid != job.metadata.uid:
-        history = JobHistory(job.metadata.uid)
+    history = published.of_job(job) or JobHistory(job.metadata.uid)
     changed, gone = [], []
     for uid, pod in unsettled:
         before = history.tasks.get(uid)
@@ -336,10 +341,8 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
     The event is a function of the job alone, so repeated events have the same content.
     """
     key, status = job.metadata.key, job.status
-    history = published.jobs.get(key)
-    before, retries = "", 0
-    if history is not None and history.uid == job.metadata.uid:
-        before, retries = history.phase, history.retry_count
+    history = published.of_job(job) or JobHistory(job.metadata.uid)
+    before, retries = history.phase, history.retry_count
     if not status.state.phase or (before, retries) == (status.state.phase, status.retry_count):
         return None
     at = status.state.last_transition_time or job.metadata.creation_timestamp
