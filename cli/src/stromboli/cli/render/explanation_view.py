@@ -169,6 +169,11 @@ def _kubelet_messages(waiting: WaitingPods) -> list[str]:
     return [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
 
 
+def format_amounts(amounts: Mapping[str, int]) -> str:
+    """Amounts by resource, in their order: ``cpu=1.5,memory=1Gi``."""
+    return ",".join(f"{name}={format_amount(name, amount)}" for name, amount in amounts.items())
+
+
 def format_amount(resource: str, amount: int) -> str:
     """An amount of a resource in readable form: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
     if resource == "memory":

@@ -216,10 +216,7 @@ def row(
 
 def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: bool) -> str:
     if is_table and column == "requests":
-        return ",".join(
-            f"{name}={explanation_view.format_amount(name, amount)}"
-            for name, amount in sorted(attempt.requests.items())
-        )
+        return explanation_view.format_amounts(dict(sorted(attempt.requests.items())))
     if column in COMPUTED:
         return COMPUTED[column](attempt, now)
     value = getattr(attempt, column)

@@ -204,18 +204,11 @@ def pods(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple[str, 
                     pod.metadata.namespace,
                     pod.metadata.name,
                     pod_status.status(pod),
-                    _requests(kinds.PODS.decode(raw)),
+                    explanation_view.format_amounts(quota.requests(kinds.PODS.decode(raw).spec)),
                     output.age(pod.metadata.creation_timestamp, now),
                 )
             )
     return sorted(rows)
-
-
-def _requests(pod: core.Pod) -> str:
-    amounts = quota.requests(pod.spec).items()
-    return ",".join(
-        f"{name}={explanation_view.format_amount(name, amount)}" for name, amount in amounts
-    )
 
 
 def _load(
