@@ -75,7 +75,7 @@ def _answer(
     body = Problem(
         title=status.phrase,
         status=status.value,
-        detail=review_records.shown_detail(detail, len(violations)),
+        detail=review_records.truncated_detail(detail, len(violations)),
         violations=review_records.truncated(violations),
     )
     return Response(body, status_code=status.value, media_type=MEDIA_TYPE)

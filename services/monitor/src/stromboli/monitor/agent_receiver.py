@@ -132,7 +132,7 @@ class AgentReceiver:
     async def report(self, node: str, token: str, body: bytes) -> None:
         """Accept a whole report. Raises ReportRejectedError, ExternalError."""
         known = await self.authenticate(node, token)
-        self._check_size(node, body)
+        self._check_limits(node, body)
         try:
             topology = reports.read(body)
         except msgspec.DecodeError as error:
@@ -199,7 +199,7 @@ class AgentReceiver:
         """As ``exchange_data``, for a cache in this process, which needs no token. Raises
         ReportRejectedError, ExternalError."""
         known = self._of_node(node)
-        self._check_size(node, body)
+        self._check_limits(node, body)
         try:
             observed = data_reports.read(node, body)
         except msgspec.DecodeError as error:
@@ -215,7 +215,9 @@ class AgentReceiver:
         known.put_data(draft)
         return base.encode(wanted)
 
-    def _check_size(self, node: str, body: bytes) -> None:
+    def _check_limits(self, node: str, body: bytes) -> None:
+        """Raise ReportRejectedError for a body that is too large, and for a node whose budget is
+        spent."""
         if len(body) > LARGEST_BYTES:
             raise ReportRejectedError(
                 413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"

@@ -53,7 +53,7 @@ def recordable(violations: Sequence[Violation]) -> tuple[Violation, ...]:
     return truncated(violations, MAX_RECORDED) if is_large else reported
 
 
-def shown_detail(detail: str, count: int) -> str:
+def truncated_detail(detail: str, count: int) -> str:
     """The text of ``count`` violations, cut to its maximum length."""
     if len(detail) <= MAX_DETAIL_LENGTH:
         return detail

@@ -202,7 +202,7 @@ def _answer_of(
         source=name.source,
         offset=record.offset,
         status=int(status),
-        detail=review_records.shown_detail(detail, len(violations)),
+        detail=review_records.truncated_detail(detail, len(violations)),
         violations=review_records.recordable(violations),
         **rest,  # type: ignore[arg-type]  # handed through
     )
