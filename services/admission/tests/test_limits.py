@@ -14,7 +14,6 @@ from services.admission.tests.test_unknown_fields import opened, review
 from stromboli.admission import service
 from stromboli.admission.auth import authentication
 from stromboli.admission.core.live_jobs import RESERVED_S, LiveJobs, Owner
-from stromboli.admission.core.rate_limit import TokenBuckets
 from stromboli.admission.rest import application
 from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.admission.settings import AdmissionSettings
@@ -22,6 +21,7 @@ from stromboli.embedded.bus import EmbeddedBus
 from stromboli.shared import envelope, keys
 from stromboli.shared.api import batch, meta
 from stromboli.shared.runtime import runtime
+from stromboli.shared.token_buckets import TokenBuckets
 from stromboli.testkit import builders, records
 from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.contracts.accounts import Scene

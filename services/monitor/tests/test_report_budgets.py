@@ -17,11 +17,13 @@ from stromboli.monitor.core import (
     reports,
     usage_reports,
 )
-from stromboli.monitor.core.report_budgets import TRIM_FROM, ReportBudgets
+from stromboli.monitor.core.report_budgets import ReportBudgets
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope
 from stromboli.shared.messages import base, node_topology
 from stromboli.testkit import builders
+
+MOST_REMEMBERED = 1_000
 
 
 def test_a_node_waits_once_its_burst_is_spent_and_no_other_node_does() -> None:
@@ -62,9 +64,9 @@ def test_no_node_publishes_more_than_its_rate_a_burst_and_one_report(
 
 def test_nodes_with_a_full_budget_take_no_memory() -> None:
     budgets = ReportBudgets(bytes_per_s=10, burst_bytes=100, least_bytes=0)
-    for number in range(10 * TRIM_FROM):
+    for number in range(10 * MOST_REMEMBERED):
         budgets.spend(f"n{number}", 10, float(number))
-    assert len(budgets) <= TRIM_FROM + 1
+    assert len(budgets) <= MOST_REMEMBERED + 1
 
 
 async def test_an_agent_that_publishes_too_much_waits_and_repeats_its_report(

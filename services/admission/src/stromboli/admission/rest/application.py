@@ -13,7 +13,6 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import problems, query_parameters
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import rate_limit
 from stromboli.admission.rest import authorization, bulk, cross_site, openapi
 from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import Asked, Document, Key, ObjectCreator
@@ -38,6 +37,7 @@ from stromboli.shared.api import kinds, scheduling_view
 from stromboli.shared.api.views.system_health import SystemHealth
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import http, runtime
+from stromboli.shared.token_buckets import TokenBuckets
 
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
 """The webhooks' limit: twice etcd's limit of an object."""
@@ -263,7 +263,7 @@ def guard_of(
     """The guard that ``rest_application`` describes."""
     if authenticator is None:
         return authorization.require_token(token) if token else authorization.allow_local
-    limits = rate_limit.TokenBuckets(settings.requests_per_second, settings.request_burst)
+    limits = TokenBuckets(settings.requests_per_second, settings.request_burst)
     return authorization.require_rights(authenticator, settings.rest_audiences, limits)
 
 

@@ -16,11 +16,11 @@ from litestar.handlers import BaseRouteHandler
 
 from stromboli.admission import problems
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import rate_limit
 from stromboli.shared import errors
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster.accounts import Right
+from stromboli.shared.token_buckets import TokenBuckets
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
@@ -106,7 +106,7 @@ def require_token(token: str) -> Guard:
 def require_rights(
     authenticator: authentication.Authenticator,
     audiences: Sequence[str],
-    limits: rate_limit.TokenBuckets | None = None,
+    limits: TokenBuckets | None = None,
 ) -> Guard:
     """The guard of a server with accounts: authenticates the client and requires the route's
     rights. ``limits``: requests per user; a user beyond them gets a TooManyRequestsError."""
