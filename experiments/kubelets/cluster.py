@@ -33,6 +33,8 @@ STALLED_S = 15.0
 """After this time without a new process or result, while no job is complete and no process is
 starting, none will be."""
 POLL_S = 0.2
+ALL_FILES = training.TASKS + training.WORKERS
+"""Of a job that has ended: one of each process, and the result of each worker."""
 OBJECTS = "jobs.batch.volcano.sh,jobs.batch,pods"
 Create = Callable[[str, Path], Sequence[Document]]
 """The objects of a job, from its name and the folder that all nodes mount."""
@@ -70,7 +72,9 @@ class Cluster:
         self._system.kubectl("create", f"--filename={file}")
         self._wait(names)
         carried = self._system.network.carried_bytes() - before
-        ended = [results for name in names if len(results := self._results(name)) == _ALL_WORKERS]
+        ended = [
+            results for name in names if len(results := self._results(name)) == training.WORKERS
+        ]
         outcome = Outcome(
             jobs=count,
             jcts_s=[max(end for _, end in each) - submitted for each in ended],
@@ -82,17 +86,14 @@ class Cluster:
         return outcome
 
     def _wait(self, names: Sequence[str]) -> None:
-        files, changed_at = -1, time.monotonic()
+        total, changed_at = -1, time.monotonic()
         while True:
-            sizes = {name: len(self._files(name)) for name in names}
-            if all(len(self._results(name)) == _ALL_WORKERS for name in names):
+            files = [len(self._files(name)) for name in names]
+            if min(files) == ALL_FILES:
                 return
-            is_training = any(
-                size >= training.TASKS and len(self._results(name)) < _ALL_WORKERS
-                for name, size in sizes.items()
-            )
-            if is_training or sum(sizes.values()) != files:
-                files, changed_at = sum(sizes.values()), time.monotonic()
+            is_training = any(training.TASKS <= count < ALL_FILES for count in files)
+            if is_training or sum(files) != total:
+                total, changed_at = sum(files), time.monotonic()
             if time.monotonic() - changed_at > STALLED_S and not self._has_starting_pods(names):
                 return
             time.sleep(POLL_S)
@@ -140,9 +141,6 @@ class Cluster:
         self._system.user.until(lambda: self._system.kubectl(*pods), lambda it: not it)
         for name in names:
             shutil.rmtree(self._shared / name, ignore_errors=True)
-
-
-_ALL_WORKERS = training.WORKERS
 
 
 @contextlib.contextmanager

@@ -74,16 +74,15 @@ def priority_class_name(value: int) -> str:
     return f"priority-{value}" if value else ""
 
 
-_OWNERS = (
-    meta.OwnerReference(
+def _owner(job: workload.Job) -> meta.OwnerReference:
+    """The job as the owner of its PodGroup. Names of jobs are unique, and no Job objects exist."""
+    return meta.OwnerReference(
         api_version=kinds.JOBS.api_version,
         kind=kinds.JOBS.kind,
-        name="job",
-        uid="job",
+        name=job.name,
+        uid=job.name,
         controller=True,
-    ),
-)
-"""One for all PodGroups: that a job owns each of them, which is all that the scheduler asks."""
+    )
 
 
 def pod_group(
@@ -96,7 +95,7 @@ def pod_group(
             namespace=NAMESPACE,
             uid=uid,
             creation_timestamp=created,
-            owner_references=_OWNERS,
+            owner_references=(_owner(job),),
             annotations={
                 **job.annotations,
                 **_preemptable(job.preemptable),
