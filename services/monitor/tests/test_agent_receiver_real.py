@@ -1,12 +1,11 @@
 """A real API server identifies the node of an agent's token."""
 
 import time
-from datetime import timedelta
 
 import pytest
 
+from services.monitor.tests import active_terms
 from stromboli.monitor import agent_receiver
-from stromboli.monitor.core import data_reports, pod_usage_reports, reports, usage_reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope
 from stromboli.shared.cluster.kubernetes import (
@@ -48,24 +47,6 @@ async def agent_token(api: Api, node: str) -> str:
 async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.RealParts) -> None:
     node = objects.unique("agent")
     drafts: list[envelope.Draft | None] = []
-    silence = timedelta(seconds=90)
-
-    async def append(draft: envelope.Draft) -> None:
-        drafts.append(draft)
-
-    term = agent_receiver.ActiveTerm(
-        put=drafts.append,
-        is_there=lambda _: True,
-        reports=reports.NodeReports(silence),
-        put_data=drafts.append,
-        data=data_reports.DataReports(silence),
-        wanted=data_reports.WantedData(),
-        put_usage=drafts.append,
-        usage=usage_reports.UsageReports(silence),
-        append_pod_usage=append,
-        pod_usage=pod_usage_reports.PodUsageReports(),
-        pod_uid=lambda _: "",
-    )
     kubeconfig = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
     async with real_parts.client() as api, KubernetesCluster(kubeconfig) as cluster:
         await tenants.create_account(api, "default", "agents")
@@ -73,7 +54,7 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
         agent_server = agent_receiver.AgentReceiver(
             SETTINGS, KubernetesAccounts(cluster), cluster, runtime.utc_now, time.monotonic
         )
-        with agent_server.open(term):
+        with agent_server.open(active_terms.publishing_to(drafts)):
             await agent_server.report(node, token, b"{}")
             with pytest.raises(
                 agent_receiver.ReportRejectedError, match="cannot report for node another"

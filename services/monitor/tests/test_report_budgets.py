@@ -1,22 +1,15 @@
 """No agent fills the log: what a node publishes is limited, with a burst."""
 
-import asyncio
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.monitor.tests import active_terms
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.monitor import agent_receiver
-from stromboli.monitor.core import (
-    data_reports,
-    pod_usage_reports,
-    report_budgets,
-    reports,
-    usage_reports,
-)
+from stromboli.monitor.core import report_budgets
 from stromboli.monitor.core.report_budgets import ReportBudgets
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope
@@ -82,24 +75,10 @@ async def test_an_agent_that_publishes_too_much_waits_and_repeats_its_report(
         lambda: now_s,
         budgets=report_budgets.ReportBudgets(bytes_per_s=1, burst_bytes=100, least_bytes=0),
     )
-    silence = timedelta(seconds=90)
-    term = agent_receiver.ActiveTerm(
-        put=published.append,
-        is_there=lambda _: True,
-        reports=reports.NodeReports(silence),
-        put_data=published.append,
-        data=data_reports.DataReports(silence),
-        wanted=data_reports.WantedData(),
-        put_usage=published.append,
-        usage=usage_reports.UsageReports(silence),
-        append_pod_usage=lambda _: asyncio.sleep(0),
-        pod_usage=pod_usage_reports.PodUsageReports(),
-        pod_uid=lambda _: "",
-    )
     one, other = (
         base.encode(node_topology.NodeTopology(offline_cpus=cpus * 50)) for cpus in ("1", "2")
     )
-    with receiver.open(term):
+    with receiver.open(active_terms.publishing_to(published)):
         await receiver.report("n1", "", one)
         for _ in range(100):
             await receiver.report("n1", "", one)  # unchanged: it is not published
