@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,10 +65,8 @@ class Cluster:
         self._runs += 1  # a process of an earlier run that ends late writes to no later one
         names = [f"training-{self._runs}-{number}" for number in range(count)]
         documents = [each for name in names for each in create(name, self._shared)]
-        file = self._shared / "jobs.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
         before, submitted = self._system.network.carried_bytes(), time.time()
-        self._system.kubectl("create", f"--filename={file}")
+        self._system.create(*documents)
         self._wait(names)
         carried = self._system.network.carried_bytes() - before
         ended = [
@@ -111,8 +108,8 @@ class Cluster:
 
     def _nodes(self) -> dict[str, str]:
         """Pod -> its node; empty before it has one."""
-        items = json.loads(self._system.kubectl("get", "pods", "-o", "json"))["items"]
-        return {it["metadata"]["name"]: it["spec"].get("nodeName", "") for it in items}
+        pods = self._system.get("pods").get("items", [])
+        return {it["metadata"]["name"]: it["spec"].get("nodeName", "") for it in pods}
 
     def _files(self, name: str) -> list[Path]:
         folder = self._shared / name

@@ -7,7 +7,6 @@ kubelets, containerd and Kubernetes' controller of claims are real.
 
 import contextlib
 import functools
-import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -99,14 +98,9 @@ class DeviceNodes:
     def __init__(self, system: KubeletSystem, drivers: Mapping[str, DeviceDriver]) -> None:
         self.system, self.drivers, self.user = system, drivers, system.user
 
-    def get(self, *words: str) -> Document:
-        """What ``kubectl get`` finds."""
-        found: Document = json.loads(self.system.kubectl("get", *words, "--output=json"))
-        return found
-
     def claims(self) -> dict[str, Document]:
         """Name -> status of each claim."""
-        items = self.get("resourceclaims")["items"]
+        items = self.system.get("resourceclaims").get("items", [])
         return {it["metadata"]["name"]: it.get("status", {}) for it in items}
 
     def users(self, claim: str) -> list[str]:
@@ -247,9 +241,7 @@ def nodes(
             )
             for node in NODES
         }
-        file = state / "objects.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS}))
-        system.kubectl("create", f"--filename={file}")
+        system.create(*OBJECTS)
         yield DeviceNodes(system, drivers)
 
 
@@ -380,4 +372,4 @@ def test_devices_stay_with_their_containers_when_the_kubelet_restarts(nodes: Dev
 def slices(nodes: DeviceNodes, node: str) -> list[str]:
     """The uids of a node's ResourceSlices."""
     words = ("resourceslices", f"--field-selector=spec.nodeName={node}")
-    return [it["metadata"]["uid"] for it in nodes.get(*words)["items"]]
+    return [it["metadata"]["uid"] for it in nodes.system.get(*words).get("items", [])]

@@ -1,12 +1,11 @@
 """Argo Workflows with steps in real containers: its controller, and its executor in each pod."""
 
-import json
 import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from stromboli.testkit.parts.container_images import BUSYBOX
 from stromboli.testkit.parts.kubelets import KubeletOptions
@@ -131,44 +130,31 @@ def system(
         kubelet_system.running(state, real_tools, {}, options) as opened,
         opened.part(ArgoWorkflows(tool, tmp_path_factory.mktemp("argo"), opened.server)),
     ):
-        create(opened, state, JOBS_ROLE)
+        opened.create(*yaml.safe_load_all(JOBS_ROLE))
         yield opened
-
-
-def create(system: KubeletSystem, folder: Path, text: str) -> None:
-    """Create the objects of a manifest."""
-    file = folder / "objects.yaml"
-    file.write_text(text)
-    system.kubectl("create", f"--filename={file}")
-
-
-def get(system: KubeletSystem, *words: str) -> Document:
-    """What ``kubectl get`` finds."""
-    found: Document = json.loads(system.kubectl("get", *words, "--output=json"))
-    return found
 
 
 def ended(system: KubeletSystem, workflow: str) -> Document:
     """The status of a workflow when it has ended."""
     found: Document = system.user.until(
-        lambda: get(system, "workflows.argoproj.io", workflow).get("status", {}),
+        lambda: system.get("workflows.argoproj.io", workflow).get("status", {}),
         lambda status: status.get("phase") in ENDED,
     )
     return found
 
 
 def test_steps_of_a_workflow_start_as_a_gang_in_the_queue_that_it_names(
-    system: KubeletSystem, tmp_path: Path
+    system: KubeletSystem,
 ) -> None:
-    create(system, tmp_path, QUEUE)
-    create(system, tmp_path, SWEEP)
+    system.create(*yaml.safe_load_all(QUEUE))
+    system.create(*yaml.safe_load_all(SWEEP))
     assert ended(system, "sweep")["phase"] == "Succeeded"
     (group,) = (
         each
-        for each in get(system, "podgroups.scheduling.volcano.sh")["items"]
+        for each in system.get("podgroups.scheduling.volcano.sh")["items"]
         if each["metadata"]["ownerReferences"][0]["name"] == "sweep"
     )
-    pods = get(system, "pods", "--selector=workflows.argoproj.io/workflow=sweep")["items"]
+    pods = system.get("pods", "--selector=workflows.argoproj.io/workflow=sweep")["items"]
     assert group["spec"]["minMember"] == 2
     assert group["spec"]["queue"] == "research"
     assert {pod["spec"]["nodeName"] for pod in pods} == {"kubelet-0", "kubelet-1"}
@@ -180,11 +166,11 @@ def test_steps_of_a_workflow_start_as_a_gang_in_the_queue_that_it_names(
     [("train", 0, "Succeeded", "Completed"), ("broken", 3, "Failed", "Failed")],
 )
 def test_a_step_that_creates_a_job_ends_as_the_job_ends(
-    system: KubeletSystem, name: str, exit_code: int, workflow: str, job: str, tmp_path: Path
+    system: KubeletSystem, name: str, exit_code: int, workflow: str, job: str
 ) -> None:
     text = TRAIN.replace("NAME", name).replace("EXIT", str(exit_code)).replace("IMAGE", BUSYBOX)
-    create(system, tmp_path, text)
+    system.create(*yaml.safe_load_all(text))
     assert ended(system, name)["phase"] == workflow
-    found = get(system, "jobs.batch.volcano.sh", name)
+    found = system.get("jobs.batch.volcano.sh", name)
     assert found["status"]["state"]["phase"] == job
     assert found["metadata"]["ownerReferences"][0]["kind"] == "Workflow"

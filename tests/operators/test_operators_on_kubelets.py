@@ -1,6 +1,5 @@
 """Kubeflow's mpi-operator with pods in real containers: OpenMPI's own mpirun over ssh."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from stromboli.testkit.parts.kubelets import KubeletOptions
 from stromboli.testkit.parts.tools import KubeletTools, OperatorTool, Tools
 from tests.e2e.support import kubelet_system
 from tests.e2e.support.kubelet_system import KubeletSystem
-from tests.e2e.support.rest_user import Document
 from tests.operators.support.operator_processes import MpiOperator
 from tests.operators.support.operator_system import condition
 
@@ -93,43 +91,28 @@ def mpi_operator(
         yield
 
 
-def create(system: KubeletSystem, folder: Path, *documents: Document) -> None:
-    """Create objects."""
-    file = folder / "objects.json"
-    items = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
-    file.write_text(json.dumps(items))
-    system.kubectl("create", f"--filename={file}")
-
-
-def get(system: KubeletSystem, *words: str) -> Document:
-    """What ``kubectl get`` finds; empty if it does not exist."""
-    text = system.kubectl("get", "--ignore-not-found", *words, "--output=json")
-    found: Document = json.loads(text or "{}")
-    return found
-
-
 def test_mpirun_of_an_mpijob_reaches_its_workers_on_two_nodes(
-    system: KubeletSystem, mpi_operator: None, tmp_path: Path
+    system: KubeletSystem, mpi_operator: None
 ) -> None:
     """The launcher is restarted until the names of the workers resolve. At its end the operator
     deletes the workers and the PodGroup."""
-    create(system, tmp_path, yaml.safe_load(MPI_JOB))
+    system.create(yaml.safe_load(MPI_JOB))
     group = system.user.until(
-        lambda: get(system, "podgroups.scheduling.volcano.sh", "ring"),
+        lambda: system.get("podgroups.scheduling.volcano.sh", "ring"),
         lambda found: found.get("status", {}).get("phase") == "Running",
     )
-    workers = get(system, "pods", "--selector=training.kubeflow.org/job-role=worker")["items"]
+    workers = system.get("pods", "--selector=training.kubeflow.org/job-role=worker")["items"]
     assert group["spec"]["minMember"] == 3
     assert {pod["spec"]["nodeName"] for pod in workers} == NODES
     system.user.until(
-        lambda: get(system, "mpijobs.kubeflow.org", "ring"),
+        lambda: system.get("mpijobs.kubeflow.org", "ring"),
         lambda found: condition(found, "Succeeded"),
     )
     output = system.kubectl("logs", "--selector=training.kubeflow.org/job-role=launcher")
     ranks = sorted(line for line in output.splitlines() if line.startswith("rank"))
     assert ranks == ["rank 0 of 2 sum 3 ring-worker-0", "rank 1 of 2 sum 3 ring-worker-1"]
     workers = ("pods", "--selector=training.kubeflow.org/job-role=worker")
-    system.user.until(lambda: get(system, *workers).get("items"), lambda found: not found)
+    system.user.until(lambda: system.get(*workers).get("items"), lambda found: not found)
     system.user.until(
-        lambda: get(system, "podgroups.scheduling.volcano.sh", "ring"), lambda found: not found
+        lambda: system.get("podgroups.scheduling.volcano.sh", "ring"), lambda found: not found
     )

@@ -2,7 +2,6 @@
 kubelets: it creates a PodGroup for each application and runs spark-submit, whose driver creates the
 executors."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,7 @@ def system(
     options = KubeletOptions(images={SPARK: Path(kubelet_tools.spark_image)})
     controllers = ("deployment-controller", "replicaset-controller")
     with kubelet_system.running(state, real_tools, {}, options, controllers) as opened:
-        file = state / "operator.json"
-        items = {"apiVersion": "v1", "kind": "List", "items": installation(tool)}
-        file.write_text(json.dumps(items))
-        opened.kubectl("create", f"--filename={file}")
+        opened.create(*installation(tool))
         opened.kubectl("rollout", "status", "deployment", "--timeout=180s")
         opened.user.apply(queue("spark"))
         yield opened
@@ -117,23 +113,9 @@ def until(read: Callable[[], Any], wanted: Callable[[Any], object]) -> Any:
     return polling.until(read, wanted, WITHIN_S)
 
 
-def get(system: KubeletSystem, *words: str) -> Document:
-    """What ``kubectl get`` finds; empty if it does not exist."""
-    text = system.kubectl("get", "--ignore-not-found", *words, "--output=json")
-    found: Document = json.loads(text or "{}")
-    return found
-
-
-def create(system: KubeletSystem, folder: Path, document: Document) -> None:
-    """Create an object."""
-    file = folder / "object.json"
-    file.write_text(json.dumps(document))
-    system.kubectl("create", f"--filename={file}")
-
-
 def state(system: KubeletSystem, name: str) -> str:
     """The state of an application; empty before the operator has seen it."""
-    status = get(system, RESOURCE, name).get("status", {})
+    status = system.get(RESOURCE, name).get("status", {})
     found: str = status.get("applicationState", {}).get("state", "")
     return found
 
@@ -141,13 +123,13 @@ def state(system: KubeletSystem, name: str) -> str:
 def pods(system: KubeletSystem, name: str, role: str) -> list[Document]:
     """The pods of an application in a role."""
     selector = f"sparkoperator.k8s.io/app-name={name},spark-role={role}"
-    found: list[Document] = get(system, "pods", f"--selector={selector}").get("items", [])
+    found: list[Document] = system.get("pods", f"--selector={selector}").get("items", [])
     return found
 
 
 def groups(system: KubeletSystem, application: str) -> list[Document]:
     """The PodGroups that an application owns."""
-    found = get(system, "podgroups.scheduling.volcano.sh").get("items", [])
+    found = system.get("podgroups.scheduling.volcano.sh").get("items", [])
     return [
         it
         for it in found
@@ -156,10 +138,10 @@ def groups(system: KubeletSystem, application: str) -> list[Document]:
 
 
 def test_an_application_of_the_operator_runs_in_the_queue_that_it_names(
-    system: KubeletSystem, tool: OperatorTool, tmp_path: Path
+    system: KubeletSystem, tool: OperatorTool
 ) -> None:
     """The operator deletes the PodGroup at its end."""
-    create(system, tmp_path, application(tool, "pi"))
+    system.create(application(tool, "pi"))
     (group,) = until(
         lambda: groups(system, "pi"),
         lambda found: [it["status"].get("phase") for it in found] == ["Running"],
@@ -177,17 +159,17 @@ def test_an_application_of_the_operator_runs_in_the_queue_that_it_names(
 
 
 def test_an_application_waits_until_driver_and_executors_have_room(
-    system: KubeletSystem, tool: OperatorTool, tmp_path: Path
+    system: KubeletSystem, tool: OperatorTool
 ) -> None:
     """The operator's PodGroup asks for room for all, so the driver alone does not start."""
     brief = {"terminationGracePeriodSeconds": 1}
     holds = job("holds", shell(FOREVER), pods=3, pod=brief, container=requests(cpu="500m"))
     system.user.submit(holds)
     system.user.comes_to("holds", "Running")
-    create(system, tmp_path, application(tool, "waits"))
+    system.create(application(tool, "waits"))
     (driver,) = until(lambda: pods(system, "waits", "driver"), bool)
     conditions = until(
-        lambda: get(system, "pod", driver["metadata"]["name"])["status"].get("conditions", []),
+        lambda: system.get("pod", driver["metadata"]["name"])["status"].get("conditions", []),
         bool,
     )
     assert [(it["type"], it["status"]) for it in conditions] == [("PodScheduled", "False")]

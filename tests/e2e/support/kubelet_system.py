@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -50,10 +51,22 @@ class KubeletSystem:
         self._tools = tools
         self._kubectl = [tools.program("kubectl"), f"--kubeconfig={system.parts.kubeconfig}"]
 
-    def kubectl(self, *arguments: str) -> str:
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What ``kubectl`` prints. Raises CalledProcessError."""
         command = [*self._kubectl, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        ran = subprocess.run(command, check=True, capture_output=True, text=True, input=stdin)
+        return ran.stdout
+
+    def create(self, *documents: Document) -> None:
+        """Create objects of any kind. Raises CalledProcessError."""
+        items = {"apiVersion": "v1", "kind": "List", "items": documents}
+        self.kubectl("create", "--filename=-", stdin=json.dumps(items))
+
+    def get(self, *words: str) -> Document:
+        """What ``kubectl get`` finds; empty if it does not exist."""
+        text = self.kubectl("get", "--ignore-not-found", *words, "--output=json")
+        found: Document = json.loads(text or "{}")
+        return found
 
     def strom(self, *arguments: str) -> str:
         """What ``strom`` prints to a user who has kubectl and a kubeconfig; options of its own come
