@@ -56,7 +56,10 @@ class Part(abc.ABC):
         return self._process
 
     async def start(self) -> None:
-        """Start and return when ready; raises PartFailedError with the end of the log."""
+        """Start and return when ready; no effect if it runs. Raises PartFailedError with the end of
+        the log."""
+        if self._process is not None and self._process.is_running:
+            return
         if self.ports or self.port_count == 0:
             await self._launch()
             return
