@@ -87,7 +87,7 @@ class KafkaBus:
             caught_up = False
             before: port.Position | None = None
             while True:
-                position = await source.position()
+                position = source.position()
                 is_first = not caught_up and all(
                     position.positions[name] >= end for name, end in source.ends.items()
                 )

@@ -69,7 +69,7 @@ class KafkaGroupConsumer:
         what = f"open group {self._group}"
         stored = await clients.retry_until_available(what, self._stored)
         await self._source.seek(stored.position)
-        position = await self._source.position()
+        position = self._source.position()
         self._epoch = position.epochs.get(self._topic.name, -1)
         self._next = position.positions[self._topic.name]
         while True:
@@ -95,7 +95,7 @@ class KafkaGroupConsumer:
             self._unfinished.clear()
             self._ready.clear()
             self._epoch = self._committed = -1
-        self._next = await self._source.consumer.position(self._partition)
+        self._next = self._source.position().positions[self._topic.name]
         self._ready.extend(read.accepted)
         for record in read.accepted:
             if record.topic.is_fenced and record.epoch is not None:

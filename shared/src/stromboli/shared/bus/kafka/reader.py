@@ -81,6 +81,8 @@ class Reader:
         self.is_missing = False
         self.ends: dict[str, int] = {}
         self.at_end: dict[str, float] = {}
+        self._positions: dict[structs.TopicPartition, int] = {}
+        """Position of each partition, asked for once after each fetch."""
         self._polled: dict[structs.TopicPartition, tuple[int, float]] = {}
         self._behind: dict[str, int] = {}
 
@@ -107,8 +109,13 @@ class Reader:
                 if at > end:
                     self._fence.forget(topic)
                 at = begin
-            self.consumer.seek(partition, at)
+            self.move(partition, at)
             self.ends[topic.name] = end
+
+    def move(self, partition: structs.TopicPartition, offset: int) -> None:
+        """Read this partition from this offset on."""
+        self.consumer.seek(partition, offset)
+        self._positions[partition] = offset
 
     async def _bounds(
         self,
@@ -136,30 +143,32 @@ class Reader:
         except clients.CLIENT_ERRORS as error:
             raise clients.translate_error("read the log", error) from error
         accepted, fenced, announced = self._fence.split(fetched)
-        await self._update_lag()
         at_end = dict(self.at_end)
-        await self._note_ends()
+        self._note_progress()
         return ReadResult(tuple(accepted), tuple(fenced), at_end=at_end, announced=tuple(announced))
 
     async def fetch(self, *wanted: structs.TopicPartition) -> list[envelope.Record]:
         """The next records of these partitions (of all, if none are given), including fenced
         records. Raises kafka errors."""
         partitions = wanted or tuple(self.partitions)
-        before = {partition: await self.consumer.position(partition) for partition in partitions}
         try:
             fetched = await self.consumer.getmany(
                 *partitions, timeout_ms=POLL_MS, max_records=BATCH_RECORDS
             )
         except UNREADABLE:
             # The error of one partition discards the records fetched from the partitions before it.
-            for partition, offset in before.items():
-                self.consumer.seek(partition, offset)
-            return await self._fetch_to_unreadable(partitions)
-        return [
-            record_of(self.partitions[partition], one)
-            for partition, raw in fetched.items()
-            for one in raw
-        ]
+            for partition in partitions:
+                self.consumer.seek(partition, self._positions[partition])
+            records = await self._fetch_to_unreadable(partitions)
+        else:
+            records = [
+                record_of(self.partitions[partition], one)
+                for partition, raw in fetched.items()
+                for one in raw
+            ]
+        for partition in partitions:
+            self._positions[partition] = await self.consumer.position(partition)
+        return records
 
     async def _fetch_to_unreadable(
         self, partitions: Sequence[structs.TopicPartition]
@@ -195,30 +204,27 @@ class Reader:
         self.consumer.seek(partition, offset + 1)
         return offset
 
-    async def _note_ends(self) -> None:
-        """Record the time at which a topic was read to its end: the time before the request was
-        sent (when the previous response arrived). The response itself may have waited for this
-        process.
+    def _note_progress(self) -> None:
+        """Record how far each topic was read, and the time at which it was read to its end: the
+        time before the request was sent (when the previous response arrived). The response itself
+        may have waited for this process.
         """
-        for partition, topic in self.partitions.items():
-            answer = self.consumer.last_poll_timestamp(partition)
-            before, at = self._polled.get(partition, (None, 0.0))
-            if answer is None or answer == before:
-                continue
-            end = self.consumer.highwater(partition)
-            if before is not None and await self.consumer.position(partition) == end:
-                self.at_end[topic.name] = at
-            self._polled[partition] = answer, _now()
-
-    async def _update_lag(self) -> None:
+        now = _now()
         for partition, topic in self.partitions.items():
             end = self.consumer.highwater(partition)
             if end is None:
                 continue  # no fetch was sent yet
-            behind = max(end - await self.consumer.position(partition), 0)
+            behind = max(end - self._positions[partition], 0)
             if self._behind.get(topic.name) != behind:
                 self._behind[topic.name] = behind
                 _behind.set(behind, {"topic": topic.name})
+            answer = self.consumer.last_poll_timestamp(partition)
+            before, at = self._polled.get(partition, (None, 0.0))
+            if answer is None or answer == before:
+                continue
+            if before is not None and self._positions[partition] == end:
+                self.at_end[topic.name] = at
+            self._polled[partition] = answer, now
 
     async def _recover_position(self, partition: structs.TopicPartition) -> ReadResult:
         """Handle an offset out of range: retention removed it, or the topic was recreated or lost
@@ -228,14 +234,14 @@ class Reader:
         if recreated:
             return ReadResult(recreated=recreated)
         topic = self.partitions[partition]
-        at = await self.consumer.position(partition)
+        at = self._positions[partition]
         ends, begins = await clients.retry_until_available(
             "find the beginning of the log", self._bounds
         )
         begin, end = begins[partition], ends[partition]
         _log.warning("offset out of range", topic=topic.name, at=at, begin=begin, end=end)
         self.ends[topic.name] = min(self.ends[topic.name], end)
-        self.consumer.seek(partition, begin)
+        self.move(partition, begin)
         if at <= end:
             return EMPTY_RESULT
         self._fence.forget(topic)
@@ -264,14 +270,13 @@ class Reader:
                 self._fence.forget(topic)
                 self.at_end.pop(topic.name, None)
                 self.ends[topic.name] = min(self.ends[topic.name], ends[partition])
-                self.consumer.seek(partition, begins[partition])
+                self.move(partition, begins[partition])
         return frozenset(recreated)
 
-    async def position(self) -> port.Position:
+    def position(self) -> port.Position:
         """The position after the records that were read."""
         positions = {
-            topic.name: await self.consumer.position(partition)
-            for partition, topic in self.partitions.items()
+            topic.name: self._positions[partition] for partition, topic in self.partitions.items()
         }
         return port.Position(positions, self._fence.accepted, dict(self.topic_ids))
 
@@ -329,7 +334,8 @@ async def tails(
     """
     async with open_reader(kafka, wanted) as reader:
         await reader.seek(port.START)
-        begins = {at: await reader.consumer.position(at) for at in reader.partitions}
+        positions = reader.position().positions
+        begins = {at: positions[topic.name] for at, topic in reader.partitions.items()}
         left = {
             at for at, topic in reader.partitions.items() if begins[at] < reader.ends[topic.name]
         }
@@ -339,7 +345,7 @@ async def tails(
                 at: max(begins[at], reader.ends[reader.partitions[at].name] - count) for at in left
             }
             for at, first in firsts.items():
-                reader.consumer.seek(at, first)
+                reader.move(at, first)
             read = await _read_to_ends(reader, left)
             records |= {name: [it for it in each if counts(it)] for name, each in read.items()}
             # The last offsets may be a gap, so read further back until a record is found.
@@ -360,7 +366,7 @@ async def between(
     """
     async with open_reader(kafka, (topic,)) as reader:
         (partition,) = reader.partitions
-        reader.consumer.seek(partition, first)
+        reader.move(partition, first)
         reader.ends[topic.name] = end
         records = await _read_to_ends(reader, {partition})
     return [record for record in records[topic.name] if record.offset < end]
@@ -391,9 +397,7 @@ async def _read_to_ends(
             raise clients.translate_error("read the log", error) from error
         for record in fetched:
             records[record.topic.name].append(record)
-        left = {
-            at
-            for at in left
-            if await reader.consumer.position(at) < reader.ends[reader.partitions[at].name]
-        }
+        positions = reader.position().positions
+        names = {at: reader.partitions[at].name for at in left}
+        left = {at for at, name in names.items() if positions[name] < reader.ends[name]}
     return records
