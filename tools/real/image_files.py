@@ -3,6 +3,8 @@
     python tools/real/image_files.py           install what is missing (`make sif-tools`)
     python tools/real/image_files.py --where   print the paths as JSON; exit 3 if one is missing
 
+The image of the MPI test is built from Debian's packages (base_images.py).
+
 Apptainer itself is not built, since its Go module is not available everywhere; both are versions
 of one program. The module's sources are copied and configured first, because the build needs
 generated files beside them, and built as its Makefile does, without setuid and network plugins; the
@@ -24,7 +26,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import binaries, cache, command_line, debian, kubelets, toolchains  # noqa: E402 - path above
+from tools.real import base_images, binaries, cache, command_line, debian, kubelets, toolchains  # noqa: E402 - path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
 BUILD_REVISION = "1"  # raise it when the same sources are built differently
@@ -36,8 +38,10 @@ PROGRAMS = {
     "mksquashfs": "squashfs-tools",
     "squashfuse": "squashfuse",
     "busybox": "busybox-static",
+    "mmdebstrap": "mmdebstrap",
 }
-"""Program -> the Debian package that contains it. busybox is the test image's only program."""
+"""Program -> the Debian package that contains it. busybox is the only program of most images."""
+MPI = "mpi"
 OPTIONS = ("--without-suid", "--without-libsubid", "--without-network", "--without-seccomp")
 DATA = {
     "etc/nvliblist.conf": "nvliblist.conf",
@@ -68,11 +72,13 @@ def where() -> str:
     missing = [PROGRAMS[name] for name, path in found.items() if path is None]
     if not cache.is_installed(directory()):
         missing.append("singularity")
+    missing += [f"the image {name}" for name in base_images.missing(os.environ, (MPI,))]
     if missing:
         raise InstallError(f"{', '.join(missing)} missing: run `make sif-tools`")
     program = directory() / "bin" / "singularity"
     needed = {name: found[name] for name in ("busybox", "mksquashfs")}
-    return json.dumps({"singularity": str(program), **needed})
+    image = base_images.place(MPI, os.environ) / f"{MPI}.tar"
+    return json.dumps({"singularity": str(program), **needed, "mpi_image": str(image)})
 
 
 def install() -> None:
@@ -82,6 +88,8 @@ def install() -> None:
     place = directory()
     if not cache.is_installed(place):
         build(place)
+    if base_images.missing(os.environ, (MPI,)):
+        base_images.build(str(programs()["mmdebstrap"]), MPI, os.environ)
     print(f"what runs SIF files is installed: {where()}")
 
 

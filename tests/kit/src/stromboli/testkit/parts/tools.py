@@ -98,6 +98,8 @@ class ImageFileTools:
     singularity: str
     busybox: str
     mksquashfs: str
+    mpi_image: str
+    """Tar of a root file system with OpenMPI and sshd."""
 
 
 @dataclass(frozen=True)
