@@ -175,7 +175,7 @@ class AgentReceiver:
         except msgspec.DecodeError as error:
             raise ReportRejectedError(400, f"not a valid report of pods: {error}") from None
         if report.pods:
-            draft = known.pod_usage.accept(node, report, self._clock())
+            draft = known.pod_usage.accept(node, report, self._clock(), self._monotonic())
             if draft is None:
                 raise ReportRejectedError(429, f"node {node} reports too often")
             try:
