@@ -121,7 +121,7 @@ class AgentReceiver:
         self._budgets = report_budgets.ReportBudgets() if budgets is None else budgets
         self._nodes: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         """Digest of a token -> its expiry in the cache, and its node."""
-        self._reviews = TokenBuckets(REVIEWS_PER_S, MOST_REVIEWS)
+        self._reviews = TokenBuckets(REVIEWS_PER_S, MOST_REVIEWS, TOKENS_KEPT)
 
     @contextlib.contextmanager
     def open(self, term: ActiveTerm) -> Iterator[None]:
