@@ -186,6 +186,16 @@ def test_an_empty_list_is_no_error_and_is_reported_on_stderr(strom: Any) -> None
     assert strom("job", "list", "-A").stderr == "No jobs found.\n"
 
 
+def test_a_list_from_which_a_filter_excluded_everything_says_so(strom: Any) -> None:
+    """Otherwise users look for their jobs in other namespaces."""
+    strom("job", "run", "a", "--image", "tool")
+    listed = strom("job", "list", "--queue", "research")
+    assert listed.stderr == "No jobs in namespace default match the filter (1 without it).\n"
+    assert strom("job", "list", "-A", "--state", "F").stderr == (
+        "No jobs match the filter (1 without it).\n"
+    )
+
+
 def test_view_shows_facts_tasks_and_pods(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "2", "--image", "tool")
     api_server.set_status("a", "Running", running=1, pending=1)

@@ -176,6 +176,14 @@ def test_an_empty_watched_list_is_reported_and_continues(strom: Any, watch: Any)
     assert [watched.words()[0], watched.words()[0]] == ["NAME", "a"]
 
 
+def test_a_watched_list_says_that_its_filter_excludes_everything(strom: Any, watch: Any) -> None:
+    strom("job", "run", "a")
+    watched = watch("job", "list", "--queue", "research")
+    assert watched.process.stderr is not None
+    note = b"No jobs in namespace default match the filter (1 without it).\n"
+    assert watched.process.stderr.readline() == note
+
+
 def test_pods_gangs_queues_and_crons_are_followed_alike(
     api_server: Any, strom: Any, watch: Any
 ) -> None:

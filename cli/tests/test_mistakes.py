@@ -53,6 +53,8 @@ def folder(strom: Any) -> None:
         ("job run empty/", 1, "empty/: Is a directory", "specify a readable script"),
         ("job run", 2, "a command, a script or a manifest is missing", "--help"),
         ("job run a echo hi", 2, "the command comes after two dashes: -- echo hi", "--help"),
+        ("job exec there ls -la", 2, "the command comes after two dashes: -- ls -la", "--help"),
+        ("job exec -n x there --lsit", 2, "No such option: --lsit", "--help"),
         ("job run a -q none -- x", 1, "queue 'none' does not exist; Queues that", "correct"),
         ("job run a -n none -- x", 1, "namespace 'none' not found", "correct --namespace"),
         ("job run a --memory 1g -- x", 2, "'1g' is not a quantity (did you mean 1Gi?)", "--help"),

@@ -112,6 +112,12 @@ def test_an_array_limits_its_concurrency(api_server: Any, strom: Any) -> None:
         (("--cpus", "2", "--requests", "cpu=1"), "cpu is in --requests too"),
         (("--env", "STROM_NOT_SET"), "STROM_NOT_SET is not set in this shell"),
         (("--env", "=1"), "'=1' has no name"),
+        (
+            ("--env", "1A=3"),
+            "'--env' / '-e': '1A' is not the name of a variable; write letters, digits, _, - "
+            "and ., no digit first",
+        ),
+        (("--env", "A B=3"), "'A B' is not the name of a variable"),
         (("--check", "--wait"), "set at most one of them"),
         (("--timeout", "5s"), "requires --wait"),
     ],

@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.core_harness import CoreHarness, RefusedError
 from services.controller.tests.support.pending_gangs import (
     MESSAGE,
     explain,
+    explained,
     holds,
     reported_on_pods,
     show,
@@ -164,6 +165,22 @@ def test_conditions_of_others_on_a_pod_stay() -> None:
     conditions = harness.objects["pods", "default/j1-worker-0"]["status"]["conditions"]
     assert [it["type"] for it in conditions] == ["Mine", "PodScheduled"]
     assert conditions[0]["x"] == 1
+
+
+def test_a_pod_that_was_bound_meanwhile_is_not_marked_as_unschedulable() -> None:
+    """The API server sets the condition with the binding, before any topic shows it."""
+    harness = waiting()
+    reported_on_pods(harness)
+    harness.wait(5)
+    group, key = harness.group(), ReconcileKey("podgroup", harness.group_key())
+    show(harness, group, explained(group, "second"), is_settled=False)
+    harness.see()
+    plan = harness.plan(key)
+    bound = {"type": "PodScheduled", "status": "True"}
+    harness.change_pod("default/j1-worker-0", node="n1", conditions=[bound])
+    mark = next(it for stage in plan for it in stage if "worker-0" in getattr(it, "name", ""))
+    with pytest.raises(RefusedError):
+        harness.do(mark)
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "volcano"])

@@ -108,6 +108,34 @@ def test_a_pod_that_vanishes_without_a_cause_counts_as_evicted() -> None:
     assert harness.phase() == "Aborted"
 
 
+@pytest.mark.parametrize(
+    ("condition", "state", "action"),
+    [("", "Succeeded", ""), ("PreemptionByScheduler", "Gone", "RestartTask")],
+)
+@pytest.mark.parametrize("reads", ["without a restart", "pods first", "events first"])
+def test_a_pod_that_succeeded_before_it_vanished_is_published_so_and_not_evicted(
+    condition: str, state: str, action: str, reads: str
+) -> None:
+    """As when a node is drained while the controller restarts: the drain deletes finished pods,
+    too. Without this rule the job would be restarted for a pod that had done its work."""
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=RULES))
+    key = f"{J}-worker-0"
+    mark = {"type": "DisruptionTarget", "status": "True", "reason": condition}
+    harness.change_pod(key, "Succeeded", exit_code=0, conditions=[mark] if condition else [])
+    old = harness.shown(topics.PODS.name)
+    harness.reap(key)
+    if reads == "pods first":
+        harness.read_first = tuple(harness.unseen[topics.PODS.name])
+        harness.restart()
+    elif reads == "events first":
+        harness.restart(old=old)
+    harness.settle()
+    ends = [it for _, it in harness.sent if isinstance(it, batch.TaskChanged) and it.pod in key]
+    retries = harness.job().status.retry_count
+    assert [it.after for it in ends if it.after in ("Succeeded", "Gone")] == [state]
+    assert (harness.phase() == "Aborted", retries) == (False, 1 if action else 0)
+
+
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask"])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "killed"])
 def test_a_pod_ended_by_a_restart_has_that_cause_if_its_deletion_was_missed(

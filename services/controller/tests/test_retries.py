@@ -1,11 +1,13 @@
 """Retries: which cost one, and how long the next attempt waits by default."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from services.controller.tests.support.core_harness import CoreHarness
 from services.controller.tests.support.scenarios import evict, fail, go_on, reap_all, running
+from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.shared.api import batch, core
 from stromboli.testkit.builders import make_command, make_job, make_task
 
@@ -183,3 +185,16 @@ def test_a_pod_that_has_succeeded_since_calls_off_what_waits_for_it() -> None:
     harness.wait(30)
     harness.settle()
     assert (harness.phase(), harness.job().status.retry_count) == ("Running", 0)
+
+
+def test_a_job_whose_backoff_is_over_before_its_last_pod_waits_for_that_pod() -> None:
+    """It is not reconciled twice a second until a pod with a long grace period is gone."""
+    harness = one_pod(backoff="10s")
+    fail(harness, "j1-worker-0")
+    key = ReconcileKey("job", "default/j1")
+    assert harness.due(key) == harness.now + timedelta(seconds=10)
+    harness.wait(11)
+    harness.settle()
+    assert (harness.phase(), harness.due(key)) == ("Restarting", None)
+    reap_all(harness)
+    assert harness.phase() == "Pending"

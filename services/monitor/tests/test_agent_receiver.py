@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from services.monitor.tests import readings, shell
+from services.monitor.tests.agent_accounts import AGENT, Accounts, user
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.monitor import agent_receiver, service
@@ -25,7 +26,6 @@ from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
-from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import base, data, node_topology, node_usage
@@ -36,34 +36,6 @@ from stromboli.testkit.doubles import fake_kubelet, recorded_machines
 SETTINGS = MonitorSettings(
     heartbeat_s=0.02, agents_account="kube-system/agents", agents_silence_s=0.0
 )
-AGENT = "system:serviceaccount:kube-system:agents"
-
-
-def user(name: str, extra: Mapping[str, tuple[str, ...]]) -> accounts.User:
-    return accounts.User(name=name, extra=dict(extra))
-
-
-class Accounts:
-    """Tokens with their users, and the number of reviews."""
-
-    def __init__(self) -> None:
-        self.users: dict[str, accounts.User] = {}
-        self.right = 0
-        self.audiences: Sequence[str] = ()
-
-    async def authenticate(
-        self, token: str, audiences: Sequence[str]
-    ) -> accounts.User | accounts.UnknownToken:
-        self.right += 1
-        self.audiences = audiences
-        unknown = accounts.UnknownToken("the API server rejected the token")
-        return self.users.get(token, unknown)
-
-    async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
-        raise AssertionError("rights play no part")
-
-    async def own_username(self) -> str:
-        raise AssertionError("our own name plays no part")
 
 
 class AgentServer:

@@ -55,12 +55,13 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
             SETTINGS, KubernetesAccounts(cluster), cluster, runtime.utc_now, time.monotonic
         )
         with agent_server.open(active_terms.publishing_to(drafts)):
-            await agent_server.report(node, token, b"{}")
+            await agent_server.authenticate(node, token, "192.0.2.1")
+            agent_server.report(node, b"{}")
             with pytest.raises(
                 agent_receiver.ReportRejectedError, match="cannot report for node another"
             ):
-                await agent_server.report("another", token, b"{}")
+                await agent_server.authenticate("another", token, "192.0.2.1")
             loose = await tenants.token(api, "default", "agents", SETTINGS.agents_audience)
             with pytest.raises(agent_receiver.ReportRejectedError, match="not bound to a pod"):
-                await agent_server.report(node, loose, b"{}")
+                await agent_server.authenticate(node, loose, "192.0.2.1")
     assert [draft.key for draft in drafts if draft is not None] == [node]

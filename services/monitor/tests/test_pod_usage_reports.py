@@ -1,6 +1,5 @@
 """Which reports of pods the monitor accepts."""
 
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ def body(*pods: node_usage.PodUsage, **fields: Any) -> bytes:
 
 def test_a_record_has_the_node_of_the_token_and_the_time_of_the_monitor() -> None:
     draft = pod_usage_reports.PodUsageReports().accept(
-        "n1", pod_usage_reports.read(body(USAGE)), NOON
+        "n1", pod_usage_reports.read(body(USAGE)), NOON, 0.0
     )
     assert draft is not None
     assert (draft.topic, draft.key) == (topics.POD_USAGE, "n1")
@@ -31,11 +30,29 @@ def test_a_record_has_the_node_of_the_token_and_the_time_of_the_monitor() -> Non
 
 def test_a_node_that_reports_too_often_is_refused_and_no_other_one() -> None:
     reports, report = pod_usage_reports.PodUsageReports(), pod_usage_reports.read(body(USAGE))
-    assert reports.accept("n1", report, NOON)
-    assert reports.accept("n1", report, NOON + timedelta(seconds=1)) is None
-    assert reports.accept("n2", report, NOON + timedelta(seconds=1))
-    assert reports.accept("n1", report, NOON + timedelta(seconds=2))
-    assert reports.accept("n1", report, NOON - timedelta(hours=1))  # the clock was set back
+    assert reports.accept("n1", report, NOON, 0.0)
+    assert reports.accept("n1", report, NOON, 1.0) is None
+    assert reports.accept("n2", report, NOON, 1.0)
+    assert reports.accept("n1", report, NOON, 2.0)
+
+
+def test_the_pods_that_a_node_may_report_are_limited_with_a_burst() -> None:
+    """The history keeps a row for each: a compromised agent could fill it with invented pods."""
+    reports, now_s, accepted = pod_usage_reports.PodUsageReports(), 0.0, 0
+    invented = [msgspec.structs.replace(USAGE, pod_uid=f"p{it}") for it in range(500)]
+    report = pod_usage_reports.read(body(*invented))
+    for _ in range(1800):
+        accepted += 500 * (reports.accept("n1", report, NOON, now_s) is not None)
+        now_s += 2.0
+    assert accepted <= 5000 + 500 + 4 * now_s
+    assert reports.accept("n2", report, NOON, now_s)
+
+
+def test_pods_that_ended_while_the_monitor_was_unavailable_are_all_accepted() -> None:
+    reports = pod_usage_reports.PodUsageReports()
+    report = pod_usage_reports.read(body(*[USAGE] * pod_meter.MOST_PODS))
+    for number in range(pod_meter.MOST_ENDED // pod_meter.MOST_PODS):
+        assert reports.accept("n1", report, NOON, pod_meter.SEND_EVERY_S * number)
 
 
 @pytest.mark.parametrize("field", ["cpu_ms", "max_memory_bytes", "gpu_ms", "max_gpu_memory_bytes"])

@@ -79,16 +79,16 @@ async def test_an_agent_that_publishes_too_much_waits_and_repeats_its_report(
         base.encode(node_topology.NodeTopology(offline_cpus=cpus * 50)) for cpus in ("1", "2")
     )
     with receiver.open(active_terms.publishing_to(published)):
-        await receiver.report("n1", "", one)
+        receiver.report("n1", one)
         for _ in range(100):
-            await receiver.report("n1", "", one)  # unchanged: it is not published
-        await receiver.report("n1", "", other)
+            receiver.report("n1", one)  # unchanged: it is not published
+        receiver.report("n1", other)
         with pytest.raises(agent_receiver.ReportRejectedError, match="reports too much") as refused:
-            await receiver.report("n1", "", one)
+            receiver.report("n1", one)
         assert refused.value.status == 429
         with pytest.raises(agent_receiver.ReportRejectedError):
-            await receiver.exchange_data("n1", "", b"{}")
-        await receiver.report("n2", "", one)
+            receiver.exchange_data("n1", b"{}")
+        receiver.report("n2", one)
         now_s = 1000.0
-        await receiver.report("n1", "", one)
+        receiver.report("n1", one)
     assert [it.key for it in published if it is not None] == ["n1", "n1", "n2", "n1"]

@@ -260,7 +260,7 @@ def _data_caches(
 
     async def exchange(node: str, body: bytes) -> bytes:
         try:
-            return receiver.exchange_data_here(node, body)
+            return receiver.exchange_data(node, body)
         except agent_receiver.ReportRejectedError as error:
             raise errors.TransientError(f"report data of node {node}", str(error)) from None
 
@@ -282,7 +282,7 @@ def _pod_usage(
 
     async def exchange(node: str, body: bytes) -> bytes:
         try:
-            return await receiver.report_pod_usage_here(node, body)
+            return await receiver.report_pod_usage(node, body)
         except agent_receiver.ReportRejectedError as error:
             raise errors.TransientError(f"report pods of node {node}", str(error)) from None
 

@@ -147,6 +147,7 @@ class CoreHarness:
             self.collect()
             self.see()
             if not self.dirty:
+                invariants.check_timers(self.cache, self.now)
                 return
             self.step(next(iter(self.dirty)))
         raise AssertionError(f"not quiet after {most} steps: {list(self.dirty)}")
@@ -186,7 +187,7 @@ class CoreHarness:
                 self.cache.published.observe(command.message)
             case commands.ReadOwner():
                 owner = self._look(command)
-                read = None if owner is None else _metadata(owner)
+                read = None if owner is None else kinds.metadata_of(msgspec.json.encode(owner))
                 reconcile_keys = self.cache.note_owner(command.namespace, command.uid, read)
                 self.dirty |= dict.fromkeys(reconcile_keys)
             case commands.ReadSpec():
@@ -489,10 +490,6 @@ class CoreHarness:
         for command in (it for it in self.done if not isinstance(it, others)):
             if getattr(command, "kind", None) is not kinds.QUEUES:
                 yield command
-
-
-def _metadata(body: Body) -> meta.ObjectMeta:
-    return kinds.metadata_of(msgspec.json.encode(body))
 
 
 KINDS: dict[str, kinds.Kind[Any]] = {

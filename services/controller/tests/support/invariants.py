@@ -1,11 +1,12 @@
 """What holds at every write, whatever has happened before."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifests, partial_restarts
+from stromboli.controller.core import lifecycle, manifests, partial_restarts, reconcilers
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
@@ -60,6 +61,14 @@ def check_reported(objects: Mapping[tuple[str, str], Any], message: msgspec.Stru
         assert message.uid not in owners or keys.TOOL in there.get("labels", ()), message
     if isinstance(message, messages.JobDeleted):
         assert message.uid not in alive, message
+
+
+def check_timers(cache: controller_cache.ControllerCache, now: datetime) -> None:
+    """A key with nothing left to do is due later or never: a past time would be reconciled twice a
+    second."""
+    for item in cache.items():
+        at = reconcilers.due(cache, item, now)
+        assert at is None or at > now, (item, at, now)
 
 
 class JobTimeline:

@@ -6,12 +6,15 @@ seconds of a monotonic clock and arrive as arguments.
 """
 
 import collections
+import sys
 
 
 class TokenBuckets:
-    """The buckets of all keys. A rate of 0 means no limit."""
+    """The buckets of all keys. A rate of 0 means no limit. ``most_keys``: of more, those that were
+    used least recently are dropped, for keys that any client can make up."""
 
-    def __init__(self, rate: float, burst: float) -> None:
+    def __init__(self, rate: float, burst: float, most_keys: int = sys.maxsize) -> None:
+        self._most_keys = most_keys
         self._rate = rate
         self._burst = max(burst, 1.0)
         self._tokens: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
@@ -30,9 +33,10 @@ class TokenBuckets:
         self.spend(key, 1.0 if missing <= 0 else 0.0, now)
         return max(missing, 0.0) / self._rate
 
-    def wait_s(self, key: str, now: float) -> float:
-        """Seconds until the bucket has no debt; 0 if it has none."""
-        return max(-self._left(key, now), 0.0) / self._rate if self._rate > 0 else 0.0
+    def wait_s(self, key: str, now: float, tokens: float = 0.0) -> float:
+        """Seconds until the bucket has this many tokens; for 0, until it has no debt."""
+        missing = max(tokens - self._left(key, now), 0.0)
+        return missing / self._rate if self._rate > 0 else 0.0
 
     def spend(self, key: str, tokens: float, now: float) -> None:
         """Take tokens, also more than there are, for what is known only afterwards. Amortised
@@ -41,6 +45,8 @@ class TokenBuckets:
         left = self._left(key, now) - tokens
         self._tokens.pop(key, None)
         self._tokens[key] = (left, now)
+        if len(self._tokens) > self._most_keys:
+            self._tokens.popitem(last=False)
 
     def _left(self, key: str, now: float) -> float:
         tokens, since = self._tokens.get(key, (self._burst, now))

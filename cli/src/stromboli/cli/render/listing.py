@@ -92,6 +92,8 @@ class ListWatch:
         self._decode = decode
         self._is_wanted = is_wanted
         self._known: dict[str, WatchEvent] = {}
+        self.listed = 0
+        """How many objects the last list had, also those that do not match."""
         self._relisted: dict[str, WatchEvent] | None = {}
 
     def feed(self, change: Change[bytes]) -> list[WatchEvent] | None:
@@ -100,6 +102,7 @@ class ListWatch:
             self._relisted = {}
         elif change.type == "synced":
             relisted, self._relisted = self._relisted, None
+            self.listed = len(relisted or ())
             return [] if relisted is None else self._relist(relisted)
         elif change.object is not None:
             event = WatchEvent(change.type.upper(), self._decode(change.object), change.object)
@@ -148,7 +151,7 @@ def show(
     if not wanted.is_table:
         output.show_objects(wanted, listing.kind, [raw for _, raw in entries], many=True)
     elif not entries:
-        output.show_empty_list(listing.what, listing.namespace)
+        output.show_empty_list(listing.what, listing.namespace, unfiltered=len(raws))
     else:
         now = datetime.now(UTC)
         output.show_table(listing.all_headers, [listing.cells(each, now) for each, _ in entries])
@@ -163,14 +166,18 @@ def follow(
     # Ctrl-C is the usual end, not an error.
     with contextlib.suppress(KeyboardInterrupt):
         show_events = _table(listing) if wanted.is_table else _documents(listing, wanted)
-        for event in _watch_events(client, listing, call):
+        list_watch = ListWatch(lambda raw: client.decode(listing.kind, raw), listing.is_wanted)
+        for event in _watch_events(client, list_watch, call):
+            if not event and wanted.is_table:  # an empty list is reported at the start only
+                output.show_empty_list(
+                    listing.what, listing.namespace, unfiltered=list_watch.listed
+                )
             show_events(event)
 
 
 def _watch_events(
-    client: "Client", listing: Listing, call: "calls.Call[Any]"
+    client: "Client", list_watch: ListWatch, call: "calls.Call[Any]"
 ) -> Iterator[list[WatchEvent]]:
-    list_watch = ListWatch(lambda raw: client.decode(listing.kind, raw), listing.is_wanted)
     has_begun = False
     for change in client.watch(call):
         event = list_watch.feed(change)
@@ -186,8 +193,6 @@ def _table(listing: Listing) -> Callable[[list[WatchEvent]], None]:
 
     def show_events(event: list[WatchEvent]) -> None:
         nonlocal table
-        if not event:  # an empty list is reported at the start only
-            output.show_empty_list(listing.what, listing.namespace)
         now, rows = datetime.now(UTC), []
         for one in event:
             is_gone = one.type == "DELETED" and listing.is_wanted(one.object)

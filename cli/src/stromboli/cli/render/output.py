@@ -85,9 +85,14 @@ def show_note(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def show_empty_list(what: str, namespace: str | None = None) -> None:
-    """Report an empty list and its namespace, which may be a typo."""
-    show_note(f"No {what} found in namespace {namespace}." if namespace else f"No {what} found.")
+def show_empty_list(what: str, namespace: str | None = None, *, unfiltered: int = 0) -> None:
+    """Report an empty list and its namespace, which may be a typo. ``unfiltered``: how many entries
+    the list would have without its filter."""
+    where = f" in namespace {namespace}" if namespace else ""
+    if unfiltered:
+        show_note(f"No {what}{where} match the filter ({unfiltered} without it).")
+    else:
+        show_note(f"No {what} found{where}.")
 
 
 def show_error(lines: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 A login costs a request to REST or to the identity provider, and any client can begin one. Bounds:
 
 1. ``MOST_AT_A_TIME`` logins are under way in total, ``MOST_OF_ADDRESS`` of one address.
-2. An address may fail ``FAILURES`` times at once, and once more every ``REFILL_S`` (token bucket).
+2. An address may fail ``FAILURES`` times at once, and once more every ``REFILL_S``.
    There is no such bound over all addresses: it would let one client lock all others out.
 3. Memory: ``MOST_ADDRESSES`` buckets; a new one drops the least recently used one. Logins that wait
    for the provider's page need no memory: they are in cookies (``oidc/pending.py``).
@@ -14,10 +14,10 @@ An address is an IPv4 address, or the /64 network of an IPv6 address, all of whi
 import contextlib
 import ipaddress
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-import msgspec
+from stromboli.shared.token_buckets import TokenBuckets
 
 MOST_AT_A_TIME = 50
 MOST_OF_ADDRESS = 10
@@ -37,18 +37,13 @@ class TooManyLoginsError(Exception):
         self.wait_s = wait_s
 
 
-class _Bucket(msgspec.Struct):
-    failures: float
-    at: float
-
-
 class LoginLimits:
     """Counts this process's logins that are under way, and failed ones by address."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._under_way: Counter[str] = Counter()
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._failures = TokenBuckets(1 / REFILL_S, FAILURES, MOST_ADDRESSES)
 
     @contextlib.contextmanager
     def login(self, address: str) -> Iterator[None]:
@@ -64,17 +59,11 @@ class LoginLimits:
 
     def failed(self, address: str) -> None:
         """Counts a failed login of an address, unless the address is unknown."""
-        if address == UNKNOWN:
-            return
-        bucket = self._buckets.setdefault(address, _Bucket(0.0, self._now()))
-        bucket.failures = self._failures(bucket) + 1
-        bucket.at = self._now()
-        self._buckets.move_to_end(address)
-        while len(self._buckets) > MOST_ADDRESSES:
-            self._buckets.popitem(last=False)
+        if address != UNKNOWN:
+            self._failures.spend(address, 1.0, self._now())
 
     def __len__(self) -> int:
-        return len(self._buckets)
+        return len(self._failures)
 
     def _check(self, address: str) -> None:
         if self._under_way.total() >= MOST_AT_A_TIME:
@@ -83,12 +72,9 @@ class LoginLimits:
             return
         if self._under_way[address] >= MOST_OF_ADDRESS:
             raise TooManyLoginsError(REFILL_S)
-        bucket = self._buckets.get(address)
-        if bucket is not None and (surplus := self._failures(bucket) + 1 - FAILURES) > 0:
-            raise TooManyLoginsError(surplus * REFILL_S)
-
-    def _failures(self, bucket: _Bucket) -> float:
-        return max(0.0, bucket.failures - (self._now() - bucket.at) / REFILL_S)
+        wait_s = self._failures.wait_s(address, self._now(), tokens=1.0)
+        if wait_s:
+            raise TooManyLoginsError(wait_s)
 
 
 def address_of(peer: str, headers: Mapping[str, str], *, is_behind_proxy: bool) -> str:

@@ -42,6 +42,7 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import Accounts, UnknownToken
 from stromboli.shared.messages import base, node_usage
 from stromboli.shared.runtime import runtime
+from stromboli.shared.token_buckets import TokenBuckets
 
 LARGEST_BYTES = 4 * 1024 * 1024
 """A machine of 512 CPUs and 16 GPUs with a hundred pods takes about 60 KB."""
@@ -50,6 +51,9 @@ USAGE_BYTES = 16 * 1024
 TOKEN_KEPT_S = 300.0
 """How long an authenticated token is accepted without a new TokenReview."""
 TOKENS_KEPT = 20_000
+REVIEWS_PER_S, MOST_REVIEWS = 1.0, 20.0
+"""How many unknown tokens from one address are reviewed: those that are rejected, per second, and
+the burst, which includes those under review. A review takes milliseconds."""
 NODE_NAME = "authentication.kubernetes.io/node-name"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
@@ -117,6 +121,7 @@ class AgentReceiver:
         self._budgets = report_budgets.ReportBudgets() if budgets is None else budgets
         self._nodes: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         """Digest of a token -> its expiry in the cache, and its node."""
+        self._reviews = TokenBuckets(REVIEWS_PER_S, MOST_REVIEWS, TOKENS_KEPT)
 
     @contextlib.contextmanager
     def open(self, term: ActiveTerm) -> Iterator[None]:
@@ -129,9 +134,9 @@ class AgentReceiver:
         finally:
             self._known = None
 
-    async def report(self, node: str, token: str, body: bytes) -> None:
+    def report(self, node: str, body: bytes) -> None:
         """Accept a whole report. Raises ReportRejectedError, ExternalError."""
-        known = await self.authenticate(node, token)
+        known = self._of_node(node)
         self._check_limits(node, body)
         try:
             topology = reports.read(body)
@@ -142,41 +147,35 @@ class AgentReceiver:
         self._spend(node, body, draft)
         known.put(draft)
 
-    async def heartbeat(self, node: str, token: str, digest: str) -> None:
+    def heartbeat(self, node: str, digest: str) -> None:
         """Accept a heartbeat. Raises ReportRejectedError (409: send the whole report),
         ExternalError.
         """
-        known = await self.authenticate(node, token)
+        known = self._of_node(node)
         if not known.reports.heartbeat(node, digest, self._clock()):
             raise ReportRejectedError(
                 409, f"the monitor has another report of node {node}: send the whole report"
             )
 
-    async def report_usage(self, node: str, token: str, body: bytes) -> None:
+    def report_usage(self, node: str, body: bytes) -> None:
         """Accept the loads of a node. Raises ReportRejectedError, ExternalError."""
-        known = await self.authenticate(node, token)
+        known = self._of_node(node)
         try:
             usage = usage_reports.read(body)
         except msgspec.DecodeError as error:
             raise ReportRejectedError(400, f"not a valid report of loads: {error}") from None
         known.put_usage(known.usage.report(node, usage, self._clock()))
 
-    async def report_pod_usage(self, node: str, token: str, body: bytes) -> bytes:
+    async def report_pod_usage(self, node: str, body: bytes) -> bytes:
         """Accept what the pods of a node use; returns the encoded ``PodUids``. When it returns, the
         log has the values. Raises ReportRejectedError, ExternalError."""
-        await self.authenticate(node, token)
-        return await self.report_pod_usage_here(node, body)
-
-    async def report_pod_usage_here(self, node: str, body: bytes) -> bytes:
-        """As ``report_pod_usage``, for nodes in this process, which need no token. Raises
-        ReportRejectedError, ExternalError."""
         known = self._of_node(node)
         try:
             report = pod_usage_reports.read(body)
         except msgspec.DecodeError as error:
             raise ReportRejectedError(400, f"not a valid report of pods: {error}") from None
         if report.pods:
-            draft = known.pod_usage.accept(node, report, self._clock())
+            draft = known.pod_usage.accept(node, report, self._clock(), self._monotonic())
             if draft is None:
                 raise ReportRejectedError(429, f"node {node} reports too often")
             try:
@@ -188,16 +187,10 @@ class AgentReceiver:
         present = {name: uid for name, uid in uids.items() if uid}
         return base.encode(node_usage.PodUids(uids=present))
 
-    async def exchange_data(self, node: str, token: str, body: bytes) -> bytes:
+    def exchange_data(self, node: str, body: bytes) -> bytes:
         """Accept the report of a data cache; returns the encoded ``DataWanted`` of its node.
         Raises ReportRejectedError, ExternalError.
         """
-        await self.authenticate(node, token)
-        return self.exchange_data_here(node, body)
-
-    def exchange_data_here(self, node: str, body: bytes) -> bytes:
-        """As ``exchange_data``, for a cache in this process, which needs no token. Raises
-        ReportRejectedError, ExternalError."""
         known = self._of_node(node)
         self._check_limits(node, body)
         try:
@@ -231,19 +224,19 @@ class AgentReceiver:
         if draft is not None:
             self._budgets.spend(node, len(body), self._monotonic())
 
-    async def authenticate(self, node: str, token: str) -> ActiveTerm:
-        """The state, for an agent that may report for a node. Raises ReportRejectedError,
-        ExternalError."""
+    async def authenticate(self, node: str, token: str, peer: str) -> None:
+        """Verify that an agent may report for a node. ``peer``: the address of the client. Raises
+        ReportRejectedError, ExternalError."""
         self._now()
         if self._accounts is not None:
-            speaks_for = await self._node_of(token, self._accounts)
+            speaks_for = await self._node_of(token, peer, self._accounts)
             if speaks_for != node:
                 raise ReportRejectedError(
                     403, f"this agent runs on node {speaks_for} and cannot report for node {node}"
                 )
         elif not hmac.compare_digest(token.encode(), (self._token or token).encode()):
             raise ReportRejectedError(401, "the bearer token is not the token of this monitor")
-        return self._of_node(node)
+        self._of_node(node)
 
     def _of_node(self, node: str) -> ActiveTerm:
         known = self._now()
@@ -256,7 +249,7 @@ class AgentReceiver:
             raise errors.UnavailableError("monitor", "this monitor is not the leader: retry later")
         return self._known
 
-    async def _node_of(self, token: str, accounts: Accounts) -> str:
+    async def _node_of(self, token: str, peer: str, accounts: Accounts) -> str:
         if not token:
             raise ReportRejectedError(
                 401, "send the service account's token: Authorization: Bearer ..."
@@ -265,6 +258,33 @@ class AgentReceiver:
         kept = self._nodes.get(named)
         if kept is not None and self._monotonic() < kept[0]:
             return kept[1]
+        if kept is None:
+            self._begin_review(peer)
+        returned = 1.0 if kept is None else 0.0
+        try:
+            node = await self._review(token, accounts)
+        except ReportRejectedError:
+            self._nodes.pop(named, None)
+            returned = 0.0
+            raise
+        finally:
+            self._reviews.spend(peer, -returned, self._monotonic())
+        self._nodes[named] = (self._monotonic() + TOKEN_KEPT_S, node)
+        if len(self._nodes) > TOKENS_KEPT:
+            self._nodes.popitem(last=False)
+        return node
+
+    def _begin_review(self, peer: str) -> None:
+        """Raise ReportRejectedError if this peer has sent too many tokens that were rejected, or
+        that are being reviewed. Otherwise a flood of invalid tokens would occupy the requests that
+        this process may have at the API server, and delay new agents and the watches."""
+        wait_s = self._reviews.take(peer, self._monotonic())
+        if wait_s:
+            reason = f"too many unknown tokens from {peer}: the next is reviewed in {wait_s:.1f} s"
+            raise ReportRejectedError(429, reason)
+
+    async def _review(self, token: str, accounts: Accounts) -> str:
+        """The node of the pod to which a token of an agent is bound."""
         user = await accounts.authenticate(token, (self._settings.agents_audience,))
         if isinstance(user, UnknownToken):
             raise ReportRejectedError(401, user.reason)
@@ -275,11 +295,7 @@ class AgentReceiver:
                 f"{user.name} is not the account of agents, {namespace}/{account} "
                 "(STROM_MONITOR_AGENTS_ACCOUNT)",
             )
-        node = await self._bound_to(namespace, user.extra)
-        self._nodes[named] = (self._monotonic() + TOKEN_KEPT_S, node)
-        if len(self._nodes) > TOKENS_KEPT:
-            self._nodes.popitem(last=False)
-        return node
+        return await self._bound_to(namespace, user.extra)
 
     async def _bound_to(self, namespace: str, extra: Mapping[str, tuple[str, ...]]) -> str:
         nodes, pods, uids = (extra.get(key, ()) for key in (NODE_NAME, POD_NAME, POD_UID))
@@ -305,12 +321,15 @@ class AgentReceiver:
 def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
     """The HTTP routes for node agents."""
 
-    async def received(node: str, request: Request[Any, Any, Any]) -> tuple[str, bytes]:
-        """The token, and the body, which is read only if the token permits it: any client that
-        reaches the port could fill the memory with bodies otherwise."""
-        token = _token(request)
-        await agents.authenticate(node, token)
-        return token, await request.body()
+    async def received(node: str, request: Request[Any, Any, Any]) -> bytes:
+        """The body, which is read only if the token permits it: any client that reaches the port
+        could fill the memory with bodies otherwise."""
+        await authenticate(node, request)
+        return await request.body()
+
+    async def authenticate(node: str, request: Request[Any, Any, Any]) -> None:
+        peer = request.client.host if request.client else ""
+        await agents.authenticate(node, _token(request), peer)
 
     @put(
         "/v1/nodes/{node:str}/topology",
@@ -319,13 +338,14 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=LARGEST_BYTES,
     )
     async def report(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
-        await agents.report(node, *await received(node, request))
+        agents.report(node, await received(node, request))
 
     @post("/v1/nodes/{node:str}/topology/alive", include_in_schema=False, status_code=204)
     async def heartbeat(
         node: FromPath[str], request: Request[Any, Any, Any], digest: Digest
     ) -> None:
-        await agents.heartbeat(node, _token(request), digest)
+        await authenticate(node, request)
+        agents.heartbeat(node, digest)
 
     @put(
         "/v1/nodes/{node:str}/data",
@@ -334,7 +354,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=LARGEST_BYTES,
     )
     async def data(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
-        answer = await agents.exchange_data(node, *await received(node, request))
+        answer = agents.exchange_data(node, await received(node, request))
         return Response(answer, media_type="application/json")
 
     @put(
@@ -344,7 +364,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=USAGE_BYTES,
     )
     async def usage(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
-        await agents.report_usage(node, *await received(node, request))
+        agents.report_usage(node, await received(node, request))
 
     @put(
         "/v1/nodes/{node:str}/podusage",
@@ -353,7 +373,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         request_max_body_size=pod_usage_reports.LARGEST_BYTES,
     )
     async def pod_usage(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
-        answer = await agents.report_pod_usage(node, *await received(node, request))
+        answer = await agents.report_pod_usage(node, await received(node, request))
         return Response(answer, media_type="application/json")
 
     return [report, heartbeat, data, usage, pod_usage]

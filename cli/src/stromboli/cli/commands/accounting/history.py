@@ -132,7 +132,10 @@ def history(
     columns: Annotated[
         str,
         typer.Option(
-            "--format", metavar="COLUMNS", help=f"Columns of table and csv: {', '.join(COLUMNS)}."
+            "--format",
+            metavar="COLUMNS",
+            help=f"Columns of table and csv: {', '.join(COLUMNS)}. Requests in csv and json are "
+            "whole numbers: memory in bytes, cpu and GPUs in thousandths.",
         ),
     ] = "",
     export: Annotated[

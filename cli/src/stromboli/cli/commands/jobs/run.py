@@ -1,6 +1,7 @@
 """``strom job run``: a job from options, a script with ``#STROM`` lines, or a manifest."""
 
 import os
+import re
 import secrets
 import string
 from collections.abc import Sequence
@@ -109,11 +110,21 @@ def _misplaced_option(place: str, why: str, ctx: typer.Context) -> UsageError:
     return UsageError(place, why, f"see the usage: {ctx.command_path} --help")
 
 
+_VARIABLE_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
+"""As kubectl. API servers before Kubernetes 1.32 accept no other name, and shells cannot read
+one."""
+
+
 def _variable(text: str) -> str:
     """``NAME=VALUE``; ``NAME`` alone takes its value from this environment. Raises ValueError."""
     name, equals, _ = text.partition("=")
     if not name:
         raise ValueError(f"{text!r} has no name")
+    if not _VARIABLE_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not the name of a variable; write letters, digits, _, - and ., no digit "
+            "first"
+        )
     if not equals and name not in os.environ:
         raise ValueError(f"{name} is not set in this shell; write {name}=VALUE")
     return text if equals else f"{name}={os.environ[name]}"

@@ -1,5 +1,7 @@
 """Commands that take another command after ``--``: ``strom job exec train -- nvidia-smi``."""
 
+import shlex
+
 import typer
 from typer.core import TyperCommand
 
@@ -20,12 +22,28 @@ class CommandWithTrailingArguments(TyperCommand):
             before, after = args[:at], args[at + 1 :]
         ctx.meta[COMMAND] = tuple(after)
         try:
-            return super().parse_args(ctx, before)
+            return super().parse_args(ctx, list(before))  # the parser empties the list
         except typer.TyperException as error:
-            words = "" if after else usage_errors.extra_arguments(error.message)
+            words = "" if "--" in args else self._command_words(ctx, args, error)
             if words:
-                error.message = f"the command comes after two dashes: -- {words}"
+                ctx.fail(f"the command comes after two dashes: -- {words}")
             raise
+
+    def _command_words(
+        self, ctx: typer.Context, args: list[str], error: typer.TyperException
+    ) -> str:
+        """The command that was written without ``--``: arguments that this command does not take,
+        with the options among them. Empty if there is none."""
+        if words := usage_errors.extra_arguments(error.message):
+            return words
+        option = getattr(error, "option_name", None) or " "
+        at = next((at for at, it in enumerate(args) if it.startswith(option)), 0)
+        try:
+            super().parse_args(ctx, args[:at])
+        except typer.TyperException as before:
+            if words := usage_errors.extra_arguments(before.message):
+                return f"{words} {shlex.join(args[at:])}"
+        return ""
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Show the trailing command in the usage line."""

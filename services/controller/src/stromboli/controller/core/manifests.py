@@ -6,7 +6,7 @@ import msgspec
 
 from stromboli.controller.core import commands
 from stromboli.shared import keys
-from stromboli.shared.api import batch, kinds
+from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.meta import Object
 
 COMPONENT = "stromboli-controller"
@@ -112,6 +112,31 @@ def json_patch(
         patch=encode([test("/metadata/uid", of.metadata.uid), *operations]),
         subresource=subresource,
     )
+
+
+def with_condition(
+    pod: core.Pod, condition: dict[str, str], *, tests_version: bool = True
+) -> commands.Patch:
+    """Set a condition of a pod: replace that of its type, if it still has the cached status, or add
+    it. There is no value to test before an addition, so the resourceVersion prevents a second
+    condition of the type. ``tests_version=False``: only the first condition of all is added on the
+    resourceVersion, for a patch that follows another one of the same pod.
+    """
+    type_, before = condition["type"], pod.status.conditions
+    position = next((at for at, it in enumerate(before) if it.type == type_), None)
+    if position is not None:
+        path = f"/status/conditions/{position}"
+        operations = [
+            test(f"{path}/type", type_),
+            test(f"{path}/status", before[position].status),
+            {"op": "replace", "path": path, "value": condition},
+        ]
+    else:
+        one, first = ("/status/conditions/-", condition), ("/status/conditions", [condition])
+        operations = [put(*one) if before else put(*first)]
+        if tests_version or not before:
+            operations.insert(0, test("/metadata/resourceVersion", pod.metadata.resource_version))
+    return json_patch(kinds.PODS, pod, *operations, subresource="status")
 
 
 def job_status_patch(command: commands.PatchJobStatus) -> bytes:

@@ -16,6 +16,8 @@ DEADLINE_EXCEEDED = policy_event_names.DEADLINE_EXCEEDED
 PREEMPTED = policy_event_names.PREEMPTED
 CAUSES = frozenset(policy_event_names.TERMINATION_CAUSES)
 """Causes that a policy may name as an event."""
+FROM_OUTSIDE = frozenset({PREEMPTED, NODE_LOST})
+"""Causes outside the pod."""
 
 DISRUPTED = "DisruptionTarget"
 """The type of the condition of pods that are about to be terminated by the system."""
@@ -63,6 +65,11 @@ def is_disruption(condition: core.Condition) -> bool:
     reason, if the pod is not deleted within two minutes."""
     is_true = condition.type == DISRUPTED and condition.status == "True"
     return is_true and condition.reason in _DISRUPTIONS
+
+
+def has_succeeded(pod: core.Pod) -> bool:
+    """Whether the pod succeeded by itself. The program of an evicted pod may exit with 0."""
+    return pod.status.phase == "Succeeded" and of(pod) not in FROM_OUTSIDE
 
 
 def detail(pod: core.Pod) -> str:

@@ -6,16 +6,21 @@ is rejected as a whole.
 """
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from stromboli.monitor.core import pod_meter
 from stromboli.shared import decoding, envelope, topics
 from stromboli.shared.messages import node_usage
+from stromboli.shared.token_buckets import TokenBuckets
 
 LARGEST_BYTES = 256 * 1024
-LEAST_APART = timedelta(seconds=2)
+PODS_PER_S, MOST_PODS_AT_ONCE = 4.0, float(pod_meter.MOST_ENDED)
+"""How many pods a node may report, per second, and the burst: the pods that its agent keeps while
+the monitor is unavailable. The history keeps a row for each pod, so a compromised agent could
+otherwise add hundreds per second. An agent that has to wait skips reports of running pods."""
+LEAST_APART_S = 2.0
 """Least time between two records of a node; agents report every ``pod_meter.SEND_EVERY_S``."""
 MOST = 2**50
 """Largest value of a time in milliseconds (36,000 years) and of an amount of memory (1 PiB)."""
@@ -24,20 +29,22 @@ LONGEST_NAME = 253 + 1 + 63
 
 
 class PodUsageReports:
-    """When each node reported last."""
+    """When each node reported last, and how many pods. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._last: dict[str, datetime] = {}
+        self._last_s: dict[str, float] = {}
+        self._pods = TokenBuckets(PODS_PER_S, MOST_PODS_AT_ONCE)
 
     def accept(
-        self, node: str, report: node_usage.PodUsageReport, now: datetime
+        self, node: str, report: node_usage.PodUsageReport, now: datetime, now_s: float
     ) -> envelope.Draft | None:
-        """The draft of a report; None if it is too early after the previous one. A clock that goes
-        backwards delays no node."""
-        last = self._last.get(node)
-        if last is not None and timedelta() <= now - last < LEAST_APART:
+        """The draft of a report; None if it is too early after the previous ones. ``now``: the time
+        of the record."""
+        is_early = now_s - self._last_s.get(node, -LEAST_APART_S) < LEAST_APART_S
+        if is_early or self._pods.wait_s(node, now_s):
             return None
-        self._last[node] = now
+        self._last_s[node] = now_s
+        self._pods.spend(node, len(report.pods), now_s)
         measured = node_usage.PodUsageMeasured(
             node=node, at=now, sampler=report.sampler, pods=report.pods
         )

@@ -223,23 +223,8 @@ def notices(
             + (f"{termination_causes.NOTICE}{at.isoformat()}" if has_notice else ""),
             "lastTransitionTime": now.isoformat(timespec="seconds"),
         }
-        patches.append(_with_condition(pod, condition))
+        patches.append(manifests.with_condition(pod, condition, tests_version=False))
     return tuple(patches)
-
-
-def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
-    if not pod.status.conditions:
-        # Tests the resourceVersion: another client may add the first condition meanwhile.
-        status = {"conditions": [condition]}
-        return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
-    types, wanted = [each.type for each in pod.status.conditions], condition["type"]
-    if wanted not in types:
-        added = manifests.put("/status/conditions/-", condition)
-        return manifests.json_patch(kinds.PODS, pod, added, subresource="status")
-    path = f"/status/conditions/{types.index(wanted)}"
-    is_there = manifests.test(f"{path}/type", wanted)
-    replaced = {"op": "replace", "path": path, "value": condition}
-    return manifests.json_patch(kinds.PODS, pod, is_there, replaced, subresource="status")
 
 
 def refusal(error: errors.PermanentError) -> ExecutionResult:

@@ -22,8 +22,6 @@ from stromboli.shared.formats import durations
 
 DEFAULT_TASK_RETRY = 3
 POD_PENDING = "PodPending"
-_DISRUPTED = frozenset({termination_causes.PREEMPTED, termination_causes.NODE_LOST})
-"""Termination causes outside the pod: its next attempt starts without back-off."""
 
 
 class PolicyEvent(msgspec.Struct, frozen=True):
@@ -172,8 +170,8 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_terminating: bool) -> Poli
         by_any,
         detail=termination_causes.detail(pod),
     )
-    if events[0] != "PodFailed" or _DISRUPTED & set(cause):
-        return policy_event
+    if events[0] != "PodFailed" or termination_causes.FROM_OUTSIDE & set(cause):
+        return policy_event  # its next attempt starts without back-off
     return msgspec.structs.replace(
         policy_event,
         is_node_rejection=node_rejections.is_rejected(pod),
@@ -210,9 +208,9 @@ def _of_interrupted(job: Job, pod: core.Pod) -> PolicyEvent | None:
     gone. It failed by itself if it has such a cause. If it succeeded, it was evicted only if it has
     that condition, since it may have been deleted after its end."""
     member, cause = tasks.Members(job).of(pod.metadata.name), termination_causes.of(pod)
-    if member is None or (pod.status.phase == "Succeeded" and cause not in _DISRUPTED):
+    if member is None or termination_causes.has_succeeded(pod):
         return None
-    is_evicted = cause not in termination_causes.CAUSES - _DISRUPTED
+    is_evicted = cause not in termination_causes.CAUSES - termination_causes.FROM_OUTSIDE
     return PolicyEvent(
         ("PodEvicted" if is_evicted else "PodFailed", *_named(cause)),
         member.task.name,
@@ -227,7 +225,8 @@ def _vanished(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
 ) -> Iterator[event_history.TaskRecord]:
     """Pods of the current attempt that are deleted, although their last published state was not
-    final. O(pods that may differ from their published state).
+    final, and that are not known to have succeeded before. O(pods that may differ from their
+    published state).
     """
     record = cache.published.of_job(job)
     if record is None:
@@ -237,7 +236,9 @@ def _vanished(
         task = record.tasks.get(uid)
         if task is None or f"{job.metadata.namespace}/{task.pod}" in unreadable:
             continue
-        if task.state in event_history.OVER or task.version != job.status.version:
+        if task.state in event_history.OVER or task.has_succeeded:
+            continue
+        if task.version != job.status.version:
             continue
         if not partial_restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
             yield task

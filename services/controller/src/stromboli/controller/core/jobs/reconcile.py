@@ -143,7 +143,9 @@ def _needs_values(plan: commands.Plan) -> bool:
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """The time at which to reconcile the job even if nothing changes: the end of its time to live,
-    its deadline, the due time of a delayed policy, or the end of a back-off.
+    its deadline, the due time of a delayed policy, or the end of a back-off. Always after ``now``:
+    the plan of ``now`` covers earlier times, and what it left waits for a change, such as the end
+    of the last pod of a restart.
     """
     job = cache.job(key)
     if job is None or not cache.is_ours(job) or cache.is_terminating(job):
@@ -154,7 +156,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
         times += [_deadline(job), job.status.retry_at]
         pods = cache.pods_of(job) if policies.watches_pending(job) else ()
         times += [policies.due(job, pods), debug_tool_pods.due(cache, job)]
-    return min((at for at in times if at is not None), default=None)
+    return min((at for at in times if at is not None and at > now), default=None)
 
 
 def _deadline(job: Job) -> datetime | None:

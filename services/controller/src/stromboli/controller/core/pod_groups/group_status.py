@@ -289,37 +289,11 @@ def _pod_conditions(
 
 
 def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch | None:
-    before = pod.metadata
     wanted = {"status": "False", "reason": UNSCHEDULABLE, "message": message}
-    entry = {
-        "type": "PodScheduled",
-        **wanted,
-        "lastTransitionTime": now.replace(microsecond=0).isoformat().replace("+00:00", "Z"),
-    }
-    tests = [manifests.test("/metadata/uid", before.uid)]
-    position = next(
-        (at for at, it in enumerate(pod.status.conditions) if it.type == "PodScheduled"), None
-    )
-    if position is not None:
-        condition = pod.status.conditions[position]
-        if (condition.status, condition.reason, condition.message) == tuple(wanted.values()):
-            return None
-        path = f"/status/conditions/{position}"
-        tests.append(manifests.test(f"{path}/type", "PodScheduled"))
-        change = {"op": "replace", "path": path, "value": entry}
-    else:
-        # There is no value to test: the resourceVersion prevents overwriting another client's
-        # write.
-        tests.append(manifests.test("/metadata/resourceVersion", before.resource_version))
-        whole = not pod.status.conditions
-        change = manifests.put(
-            "/status/conditions" if whole else "/status/conditions/-", [entry] if whole else entry
-        )
-    return commands.Patch(
-        kind=kinds.PODS,
-        namespace=before.namespace,
-        name=before.name,
-        uid=before.uid,
-        patch=manifests.encode([*tests, change]),
-        subresource="status",
+    before = next((it for it in pod.status.conditions if it.type == "PodScheduled"), None)
+    if before and (before.status, before.reason, before.message) == tuple(wanted.values()):
+        return None
+    at = now.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    return manifests.with_condition(
+        pod, {"type": "PodScheduled", **wanted, "lastTransitionTime": at}
     )

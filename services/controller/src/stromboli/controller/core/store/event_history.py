@@ -57,6 +57,8 @@ class TaskRecord(msgspec.Struct, gc=False):
     object_version: int
     detail: str = ""
     """Adds to ``reason``: the queue or job for which the pod was evicted."""
+    has_succeeded: bool = False
+    """Whether the pod is deleted and its last version had succeeded, which is not published."""
 
 
 class JobHistory(msgspec.Struct):
@@ -95,11 +97,12 @@ class JobHistory(msgspec.Struct):
 
 
 class _Departure(NamedTuple):
-    """The termination cause of a deleted pod, from the last version that the topic has of it."""
+    """How a deleted pod ended, from the last version that the topic has of it."""
 
     job: str
     reason: str
     detail: str
+    has_succeeded: bool
 
 
 class EventHistory:
@@ -108,7 +111,7 @@ class EventHistory:
     def __init__(self) -> None:
         self.jobs: dict[str, JobHistory] = {}
         self._departures: OrderedDict[str, _Departure] | None = OrderedDict()
-        """Pod uid -> why it was deleted, until all events of previous leaders are read: the pods'
+        """Pod uid -> how it ended, until all events of previous leaders are read: the pods'
         topic may be ahead of them. None afterwards."""
         self.loaded: dict[str, set[str]] = {}
         """Jobs with events of previous leaders, until the cache is known to be as new as these
@@ -193,43 +196,45 @@ class EventHistory:
                 yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """Record the termination cause of a deleted pod for its ``Gone`` event, since the
-        ``Terminating`` state, whose event has the cause, may not have been observed."""
+        """Record how a deleted pod ended for its last event: that it had succeeded, or its
+        termination cause, since no reconcile may have observed it in that state."""
         if not job or not isinstance(gone, core.Pod):
             return
-        cause = termination_causes.of(gone)
-        if not cause:
+        uid, cause = gone.metadata.uid, termination_causes.of(gone)
+        has_succeeded = termination_causes.has_succeeded(gone)
+        if not cause and not has_succeeded:
             return
-        uid, departure = gone.metadata.uid, _Departure(job, cause, termination_causes.detail(gone))
+        departure = _Departure(job, cause, termination_causes.detail(gone), has_succeeded)
         if self._departures is None:
-            self._set_cause(uid, departure)
+            self._set_end(uid, departure)
             return
         self._departures[uid] = departure
         if len(self._departures) > MOST_DEPARTURES:
             self._departures.popitem(last=False)
 
     def finish_loading(self) -> None:
-        """Note that all events of previous leaders are applied: pods that were deleted before their
-        events were read get their termination cause."""
+        """Note that all events of previous leaders are applied: how pods ended that were deleted
+        before their events were read is recorded."""
         departures, self._departures = self._departures, None
         for uid, departure in (departures or {}).items():
-            self._set_cause(uid, departure)
+            self._set_end(uid, departure)
 
-    def _set_cause(self, uid: str, departure: _Departure) -> None:
+    def _set_end(self, uid: str, departure: _Departure) -> None:
         history = self.jobs.get(departure.job)
         task = None if history is None else history.tasks.get(uid) or history.unsure.get(uid)
         if task is not None:
-            task.reason = departure.reason
+            task.reason = departure.reason or task.reason
+            task.has_succeeded = departure.has_succeeded
             task.detail = departure.detail or task.detail
 
     def _observe_task(self, message: batch.TaskChanged) -> None:
         history = self._of(message.job, message.uid)
         history.unsure.pop(message.pod_uid, None)
         task = _count(history, message)
+        if message.after in OVER and self._departures:
+            self._departures.pop(message.pod_uid, None)
         if message.after == GONE:
             history.tasks.pop(message.pod_uid, None)
-            if self._departures:
-                self._departures.pop(message.pod_uid, None)
         else:
             history.tasks[message.pod_uid] = task
 
@@ -437,6 +442,7 @@ def _requests(pod: core.Pod) -> dict[str, int]:
 
 
 def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batch.TaskChanged:
+    has_succeeded = task.has_succeeded
     return batch.TaskChanged(
         job=job.metadata.key,
         uid=job.metadata.uid,
@@ -445,13 +451,14 @@ def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batc
         pod=task.pod,
         pod_uid=uid,
         before=task.state,
-        after=GONE,
+        after="Succeeded" if has_succeeded else GONE,
         at=now,
         node=task.node,
         retry_count=task.retry_count,
         version=task.version,
         attempt=task.attempt,
-        reason=task.reason or _ended_by(job, task),
+        reason=task.reason or ("" if has_succeeded else _ended_by(job, task)),
+        exit_code=0 if has_succeeded else None,
         detail=task.detail,
     )
 

@@ -38,14 +38,27 @@ def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool
 
 def is_flow_ours(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> bool:
     """Whether this controller creates the jobs of the flow: no template of it names another
-    scheduler."""
-    for entry in job_flow.spec.flows:
-        template = cache.get(kinds.JOB_TEMPLATES, f"{job_flow.metadata.namespace}/{entry.name}")
-        spec = {} if template is None else msgspec.json.decode(template.spec) or {}
-        patch = {} if entry.patch is None else msgspec.json.decode(entry.patch.job_spec) or {}
-        if not is_ours(cache, spec | patch):
-            return False
-    return True
+    scheduler. Once a job of the flow was started, its template may be deleted."""
+    specs = (_current_spec(cache, job_flow, entry) for entry in job_flow.spec.flows)
+    known = [spec for spec in specs if spec is not None]
+    return all(is_ours(cache, spec) for spec in known or [{}])
+
+
+def _current_spec(
+    cache: controller_cache.ControllerCache, job_flow: JobFlow, entry: flow.Flow
+) -> dict[str, Any] | None:
+    """The spec that names the scheduler of a flow's job: the template's with the patch, else the
+    job's; None if both are deleted after the job was started."""
+    namespace, name = job_flow.metadata.namespace, flow_job_name(job_flow, entry.name)
+    template = cache.get(kinds.JOB_TEMPLATES, f"{namespace}/{entry.name}")
+    job = cache.job(f"{namespace}/{name}")
+    if template is None and job is not None and job_flow.metadata.controls(job.metadata):
+        return {"schedulerName": job.spec.scheduler_name}
+    if template is None and any(it.name == name for it in job_flow.status.job_status_list):
+        return None
+    spec = {} if template is None else msgspec.json.decode(template.spec) or {}
+    patch = {} if entry.patch is None else msgspec.json.decode(entry.patch.job_spec) or {}
+    return {**spec, **patch}
 
 
 def is_awaited(cache: controller_cache.ControllerCache, job: batch.Job) -> bool:
