@@ -445,12 +445,22 @@ _QUEUE_SAYS = [
     *(f"?spec.?{name}" for name in ("parent", "capability", "deserved", "guarantee")),
     *(f"metadata.?annotations[?'{key}']" for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)),
 ]
+_SPEC_ONLY = (
+    kinds.JOBS,
+    kinds.JOB_FLOWS,
+    kinds.CRON_JOBS,
+    kinds.HYPER_NODES,
+    kinds.ADVANCE_RESERVATIONS,
+)
 CONDITIONS: dict[str, str] = {
-    kinds.QUEUES.plural: "oldObject == null || "
-    + " || ".join(f"object.{it} != oldObject.{it}" for it in _QUEUE_SAYS)
+    plural: "oldObject == null || " + " || ".join(f"object.{it} != oldObject.{it}" for it in fields)
+    for plural, fields in (
+        (kinds.QUEUES.plural, _QUEUE_SAYS),
+        *((kind.plural, ["?spec"]) for kind in _SPEC_ONLY),
+    )
 }
 """Plural of a kind -> the condition under which its rules are evaluated. So the labels and the
-status of an invalid queue may be changed.
+finalizers of an invalid object may be changed.
 """
 
 RULES: dict[str, Rules] = {
