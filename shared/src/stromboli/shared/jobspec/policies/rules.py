@@ -308,7 +308,11 @@ def _of_pod_groups() -> Rules:
 
 
 def _of_flows() -> Rules:
+    name = "(object.metadata.name + '-' + f.name)"
     return {
+        "names": f"variables.flows.filter(f, {name}.size() > 63 || !{name}.matches(r'{_LABEL}'))"
+        ".map(f, 'spec.flows[' + f.name + '].name: the name of its job would have more than 63"
+        " characters, or others than lower case letters, digits and -')",
         "targets": "variables.flows.filter(f, f.?dependsOn.?targets.orValue([])"
         ".exists(t, !variables.flows.exists(o, o.name == t)))"
         ".map(f, 'spec.flows[' + f.name + '].dependsOn.targets: there is no such flow')",
