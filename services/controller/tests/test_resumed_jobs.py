@@ -47,3 +47,59 @@ def test_a_task_that_completed_before_the_suspension_is_not_completed_again() ->
     go_on(harness)
     assert harness.phase() == "Running"
     assert harness.pod_names() == ["j1-ps-0", "j1-worker-0", "j1-worker-1"]
+
+
+def with_clients_resumed() -> CoreHarness:
+    """One of two clients of a server succeeds, then a user suspends and resumes the job."""
+    tasks = [make_task("server"), make_task("client", replicas=2, depends_on=["server"])]
+    harness = running(make_job(tasks=tasks))
+    go_on(harness)
+    harness.change_pod("default/j1-client-0", "Succeeded")
+    harness.settle()
+    harness.submit(make_command("c1", "AbortJob", harness.job()))
+    harness.settle()
+    reap_all(harness)
+    harness.submit(make_command("c2", "ResumeJob", harness.job()))
+    harness.settle()
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    return harness
+
+
+def test_a_task_waits_again_for_what_it_depends_on() -> None:
+    """The remaining clients would fail without their server."""
+    harness = with_clients_resumed()
+    assert harness.pod_names() == ["j1-client-0", "j1-server-0"]
+    assert harness.group().spec.min_member == 1
+    harness.run("j1-server-0")
+    harness.settle()
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    assert harness.pod_names() == ["j1-client-0", "j1-client-1", "j1-server-0"]
+    harness.change_pod("default/j1-client-1", "Succeeded", "n1")
+    harness.change_pod("default/j1-server-0", "Succeeded")
+    harness.settle()
+    assert harness.phase() == "Completed"
+
+
+def test_pods_that_a_resumed_job_kept_do_not_end_it_while_the_others_run() -> None:
+    harness = with_clients_resumed()
+    harness.run("j1-server-0")
+    harness.settle()
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    harness.change_pod("default/j1-server-0", "Failed", exit_code=1)
+    harness.settle()
+    assert harness.phase() == "Running"
+    harness.change_pod("default/j1-client-1", "Succeeded", "n1")
+    harness.settle()
+    assert harness.phase() == "Failed"
+
+
+def test_a_resumed_job_fails_once_what_a_task_waits_for_has_ended_short() -> None:
+    harness = with_clients_resumed()
+    harness.change_pod("default/j1-server-0", "Failed", "n1", exit_code=1)
+    harness.settle()
+    status = harness.job().status
+    assert status.state.phase == "Failed"
+    assert "1 pod could never be created" in status.state.message
