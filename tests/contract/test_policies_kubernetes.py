@@ -147,3 +147,25 @@ async def test_an_invalid_queue_may_change_fields_that_are_not_validated(
         await patch(spec={"capability": {"cpu": 1}})
     finally:
         await judged.delete(kinds.QUEUES, "", "wrong-already")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_finalizers_of_an_invalid_object_are_removable(judged: port.Cluster) -> None:
+    """Without the mark it was created past the policies."""
+    dependency = {"name": "a", "dependsOn": {"targets": ["a"]}}
+    wrong = manifests.bare_object(kinds.JOB_FLOWS, "wrong-already", spec={"flows": [dependency]})
+    wrong["metadata"]["finalizers"] = ["test.example/held"]
+    await judged.create(kinds.JOB_FLOWS, "default", msgspec.json.encode(wrong))
+
+    async def patch(metadata: dict[str, Any], **changes: Any) -> None:
+        document = msgspec.json.encode({"metadata": {"labels": MARK, **metadata}, **changes})
+        await judged.patch(
+            kinds.JOB_FLOWS, "default", "wrong-already", document, patch_type="merge"
+        )
+
+    await judged.delete(kinds.JOB_FLOWS, "default", "wrong-already")
+    with pytest.raises(errors.ExternalError, match="waits for itself"):
+        await patch({}, spec={"jobRetainPolicy": "delete"})
+    await patch({"finalizers": []})
+    with pytest.raises(errors.NotFoundError):
+        await judged.get(kinds.JOB_FLOWS, "default", "wrong-already")

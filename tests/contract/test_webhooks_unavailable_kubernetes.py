@@ -75,6 +75,9 @@ async def shut(real_parts: real.RealParts) -> AsyncIterator[port.Cluster]:
     ) as kubernetes_cluster:
         await crds.apply_crds(kubernetes_cluster)
         await kubernetes_cluster.create(kinds.JOBS, "default", marked(documents.job(), "of-before"))
+        held = documents.bare_object(kinds.JOB_FLOWS, "f", spec={"flows": []})
+        held["metadata"]["finalizers"] = ["test.example/held"]
+        await kubernetes_cluster.create(kinds.JOB_FLOWS, "default", marked(held, "of-before"))
         found = [(CONFIGURATION_KINDS[it["kind"]], it) for it in installed()]
         for kind, document in found:
             await kubernetes_cluster.create(kind, "", msgspec.json.encode(document))
@@ -161,3 +164,26 @@ async def test_an_existing_job_continues_with_its_gang_its_pods_and_its_status(
         kinds.JOBS, "default", "of-before", status, patch_type="merge", subresource="status"
     )
     await shut.delete(kinds.JOBS, "default", "of-before")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_deleted_object_loses_its_finalizers(shut: port.Cluster) -> None:
+    """The garbage collector removes them while admission is unavailable, too."""
+    await shut.delete(kinds.JOB_FLOWS, "default", "of-before")
+    with pytest.raises(errors.ExternalError):
+        await shut.patch(
+            kinds.JOB_FLOWS,
+            "default",
+            "of-before",
+            objects.merge(metadata={"annotations": {"test.example/note": "x"}}),
+            patch_type="merge",
+        )
+    await shut.patch(
+        kinds.JOB_FLOWS,
+        "default",
+        "of-before",
+        objects.merge(metadata={"finalizers": []}),
+        patch_type="merge",
+    )
+    with pytest.raises(errors.NotFoundError):
+        await shut.get(kinds.JOB_FLOWS, "default", "of-before")

@@ -169,3 +169,12 @@ def test_pods_of_the_system_are_sent_nowhere() -> None:
     (condition,) = of_pods["matchConditions"]
     assert condition["expression"] == '!(request.namespace in ["kube-system", "stromboli"])'
     assert of_pods["failurePolicy"] == "Ignore"
+
+
+def test_updates_of_finalizers_alone_are_not_sent_to_us() -> None:
+    """While admission is unavailable, a deleted object loses its finalizers."""
+    for configuration in webhooks.configurations("https://127.0.0.1", b""):
+        for webhook in configuration["webhooks"]:
+            names = {it["name"] for it in webhook["matchConditions"]}
+            if "UPDATE" in webhook["rules"][0]["operations"]:
+                assert names & {"more-than-finalizers", "changed"}, webhook["name"]

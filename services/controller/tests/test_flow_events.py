@@ -4,8 +4,9 @@ from services.controller.tests import test_flows
 from stromboli.controller.core import commands, failures
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import child_jobs
+from stromboli.shared import topics
 from stromboli.shared.api import kinds
-from stromboli.testkit.builders import make_flow
+from stromboli.testkit.builders import make_flow, make_job, tombstone_of, undecodable_record
 
 
 def test_a_job_counts_as_created_once_it_is_there() -> None:
@@ -52,3 +53,28 @@ def test_what_the_cluster_refuses_is_reported_on_the_flow() -> None:
     )
     assert refused is not None
     assert refused.reason == "StatusError"
+
+
+def test_a_job_is_created_once_the_job_that_has_its_name_is_deleted() -> None:
+    """The Event asks the user to delete it, and no object of the flow changes then."""
+    harness = test_flows.world_with("a")
+    harness.submit(make_job("f-a"))
+    harness.submit(make_flow("f", {"a": []}))
+    harness.settle()
+    assert "FailedCreate" in harness.reasons()
+    harness.delete(kinds.JOBS, "default/f-a")
+    harness.settle()
+    assert [job.metadata.name for job in harness.cache.children(test_flows.found(harness))] == [
+        "f-a"
+    ]
+
+
+def test_a_job_is_created_once_an_unreadable_job_of_its_name_is_deleted() -> None:
+    harness = test_flows.world_with("a")
+    harness.cache.apply(undecodable_record(topics.JOBS, "default/f-a"))
+    harness.submit(make_flow("f", {"a": []}))
+    harness.settle()
+    assert "FailedCreate" in harness.reasons()
+    harness.show(tombstone_of(make_job("f-a")))
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-a"]

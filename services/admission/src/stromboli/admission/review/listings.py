@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.shared import errors
-from stromboli.shared.api import meta
+from stromboli.shared import errors, keys
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.messages.admission import Violation
 
 T = TypeVar("T", bound=meta.Object)
 MAX_AGE_S = 1.0
@@ -53,3 +55,35 @@ class Listings:
     def _forget(self, kind: Kind[Any], began: float) -> None:
         if kind in self._newest and self._newest[kind][0] == began:
             del self._newest[kind]
+
+
+def may_depend_on_queues(reported_violations: tuple[Violation, ...]) -> bool:
+    """Whether newer data about queues could change the result: a queue that is absent or closed in
+    the cache may exist or be open by now."""
+    return any(violation.path in ("spec.queue", "spec.parent") for violation in reported_violations)
+
+
+def is_about_queues(kind: Kind[Any], document: Document) -> bool:
+    """Whether the object is a queue or a command for a queue. Their changes are rare and affect
+    other queues, so they are validated with queues read from the API server."""
+    target = document.get("target")
+    return kind == kinds.QUEUES or (
+        kind == kinds.COMMANDS
+        and isinstance(target, dict)
+        and target.get("kind") == kinds.QUEUES.kind
+    )
+
+
+def is_about_reservations(kind: Kind[Any], document: Document) -> bool:
+    """Whether the object is a reservation, or a job that names one."""
+    metadata = document.get("metadata")
+    metadata_annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    named = isinstance(metadata_annotations, dict) and bool(
+        metadata_annotations.get(keys.RESERVATION)
+    )
+    return kind == kinds.ADVANCE_RESERVATIONS or (kind == kinds.JOBS and named)
+
+
+def may_depend_on_topology(reported_violations: tuple[Violation, ...]) -> bool:
+    """Whether newer data about HyperNodes could change the result."""
+    return any(violation.path.endswith("networkTopology") for violation in reported_violations)

@@ -133,17 +133,17 @@ class Reviewer:
             )
 
         # A cache that is still being read may contain outdated permissions of a queue.
-        needs_queues = review.is_about_queues(kind, document) or (
+        needs_queues = listings.is_about_queues(kind, document) or (
             kind in permissions.SUBMITTER_KINDS and not self.is_caught_up
         )
         # Lists replace what the cache has: objects may also have been deleted a moment ago.
         if needs_queues:
             queues = await self._listed_queues(since)
         violations = await judged()
-        if review.may_depend_on_topology(violations):
+        if listings.may_depend_on_topology(violations):
             hyper_nodes = await self._listings.of(kinds.HYPER_NODES, since)
             violations = await judged()
-        if needs_queues or not review.may_depend_on_queues(violations):
+        if needs_queues or not listings.may_depend_on_queues(violations):
             return violations
         queues = await self._listed_queues(since)
         return await judged()
@@ -193,7 +193,7 @@ class Reviewer:
         """All reservations and, for a reservation, all nodes, if the object is about reservations;
         they are read from the API server, since such objects are rare.
         """
-        if not review.is_about_reservations(kind, document):
+        if not listings.is_about_reservations(kind, document):
             return {}, ()
         reservations = await self._listings.of(kinds.ADVANCE_RESERVATIONS, since)
         is_reservation = kind == kinds.ADVANCE_RESERVATIONS

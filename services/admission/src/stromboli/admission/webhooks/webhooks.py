@@ -76,6 +76,13 @@ _CHANGED = " || ".join(
 )
 """Fields of a PodGroup whose update is reviewed; the controller often updates the other fields."""
 
+_MORE_THAN_FINALIZERS = "request.operation != 'UPDATE' || " + " || ".join(
+    f"object.{part} != oldObject.{part}"
+    for part in ("?spec", "?metadata.?labels", "?metadata.?annotations")
+)
+"""The match condition that an update changes what is reviewed. While admission is unavailable,
+finalizers can be removed, so deleted objects do not remain."""
+
 
 def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
     """Match conditions for PodGroups. The controller creates a job's PodGroup after the job was
@@ -161,7 +168,9 @@ def configurations(
                     authority,
                     _record_conditions(kind, scheduler_names, service_accounts)
                     if action == "record"
-                    else _conditions(kind, scheduler_names, own_namespace, service_accounts),
+                    else _conditions(
+                        kind, operations, scheduler_names, own_namespace, service_accounts
+                    ),
                 )
                 for kind, action, operations in rules
                 if (action == "mutate") == (name == "Mutating")
@@ -173,6 +182,7 @@ def configurations(
 
 def _conditions(
     kind: kinds.Kind[Any],
+    operations: tuple[Operation, ...],
     scheduler_names: Sequence[str],
     own_namespace: str,
     service_accounts: Sequence[str],
@@ -183,7 +193,10 @@ def _conditions(
         spared = json.dumps(["kube-system", *filter(None, [own_namespace])])
         expression = f"!(request.namespace in {spared})"
         return [{"name": "not-of-the-system", "expression": expression}]
-    return policies.ours(kind, scheduler_names)
+    conditions = policies.ours(kind, scheduler_names)
+    if "UPDATE" in operations:
+        conditions.append({"name": "more-than-finalizers", "expression": _MORE_THAN_FINALIZERS})
+    return conditions
 
 
 def _record_conditions(

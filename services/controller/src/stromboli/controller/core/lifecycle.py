@@ -193,8 +193,8 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     ``retry_count``: failed attempts, without free restarts. ``starts_with``: the gang of the tasks
     without dependencies. ``to_delete``: pods that have to be deleted and are not being deleted yet.
-    ``waiting``: replicas of tasks whose dependencies are not met; if all other pods have ended,
-    they will never be created. ``indexes``: the number of indexes of an array, None
+    ``waiting``: replicas without result of tasks whose dependencies are not met; if all other pods
+    have ended, they will never be created. ``indexes``: the number of indexes of an array, None
     for other jobs.
     """
 

@@ -308,7 +308,11 @@ def _of_pod_groups() -> Rules:
 
 
 def _of_flows() -> Rules:
+    name = "(object.metadata.name + '-' + f.name)"
     return {
+        "names": f"variables.flows.filter(f, {name}.size() > 63 || !{name}.matches(r'{_LABEL}'))"
+        ".map(f, 'spec.flows[' + f.name + '].name: the name of its job would have more than 63"
+        " characters, or others than lower case letters, digits and -')",
         "targets": "variables.flows.filter(f, f.?dependsOn.?targets.orValue([])"
         ".exists(t, !variables.flows.exists(o, o.name == t)))"
         ".map(f, 'spec.flows[' + f.name + '].dependsOn.targets: there is no such flow')",
@@ -445,12 +449,22 @@ _QUEUE_SAYS = [
     *(f"?spec.?{name}" for name in ("parent", "capability", "deserved", "guarantee")),
     *(f"metadata.?annotations[?'{key}']" for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)),
 ]
+_SPEC_ONLY = (
+    kinds.JOBS,
+    kinds.JOB_FLOWS,
+    kinds.CRON_JOBS,
+    kinds.HYPER_NODES,
+    kinds.ADVANCE_RESERVATIONS,
+)
 CONDITIONS: dict[str, str] = {
-    kinds.QUEUES.plural: "oldObject == null || "
-    + " || ".join(f"object.{it} != oldObject.{it}" for it in _QUEUE_SAYS)
+    plural: "oldObject == null || " + " || ".join(f"object.{it} != oldObject.{it}" for it in fields)
+    for plural, fields in (
+        (kinds.QUEUES.plural, _QUEUE_SAYS),
+        *((kind.plural, ["?spec"]) for kind in _SPEC_ONLY),
+    )
 }
 """Plural of a kind -> the condition under which its rules are evaluated. So the labels and the
-status of an invalid queue may be changed.
+finalizers of an invalid object may be changed.
 """
 
 RULES: dict[str, Rules] = {

@@ -12,13 +12,20 @@ from stromboli.shared.messages.admission import Violation
 
 
 def violations(job_flow: JobFlow) -> Iterator[Violation]:
-    """Violations in a flow's dependencies: unknown targets and cycles."""
+    """Violations in a flow's dependencies, unknown targets and cycles, and in its jobs' names."""
     flows = job_flow.spec.flows
     targets = {
         flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows
     }
     known = sorted(targets)
     for index, flow in enumerate(flows):
+        job_name = f"{job_flow.metadata.name}-{flow.name}"
+        if not naming.is_label(job_name):
+            yield Violation(
+                path=f"spec.flows[{index}].name",
+                reason=f"{job_name!r} is not a valid job name",
+                expected=naming.LABEL_EXPECTED,
+            )
         for number, target in enumerate(flow.depends_on.targets if flow.depends_on else ()):
             if target not in targets:
                 yield Violation(

@@ -190,7 +190,27 @@ def violations(
 ) -> tuple[Violation, ...]:
     """All violations, up to about ``MAX_VIOLATIONS``. ``document`` is the object with defaults, or
     the one to be deleted; ``before`` is the stored object of an update. For an object that exceeds
-    a size limit, only that violation is returned."""
+    a size limit, only that violation is returned.
+
+    An update that does not change the spec has no violation that the stored object has already:
+    otherwise an object that was stored before a rule existed keeps its finalizers and is never
+    deleted.
+    """
+    new_violations = _violations(kind, operation, document, before, known, policy)
+    if not new_violations or before is None or document.get("spec") != before.get("spec"):
+        return new_violations
+    stored = _violations(kind, operation, before, before, known, policy)
+    return tuple(violation for violation in new_violations if violation not in stored)
+
+
+def _violations(
+    kind: Kind[Any],
+    operation: Operation,
+    document: Document,
+    before: Document | None,
+    known: ClusterContext,
+    policy: AdmissionPolicy,
+) -> tuple[Violation, ...]:
     if operation == "DELETE":
         if kind != kinds.QUEUES or not _acts(policy, known):
             return ()
@@ -277,38 +297,6 @@ def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
         return frozenset()
     workload = _job_of(read) if isinstance(read, flow.CronJob) else read
     return frozenset(permissions.restricted_references(workload).priority_classes.values())
-
-
-def may_depend_on_queues(reported_violations: tuple[Violation, ...]) -> bool:
-    """Whether newer data about queues could change the result: a queue that is absent or closed in
-    the cache may exist or be open by now."""
-    return any(violation.path in ("spec.queue", "spec.parent") for violation in reported_violations)
-
-
-def is_about_queues(kind: Kind[Any], document: Document) -> bool:
-    """Whether the object is a queue or a command for a queue. Their changes are rare and affect
-    other queues, so they are validated with queues read from the API server."""
-    target = document.get("target")
-    return kind == kinds.QUEUES or (
-        kind == kinds.COMMANDS
-        and isinstance(target, dict)
-        and target.get("kind") == kinds.QUEUES.kind
-    )
-
-
-def is_about_reservations(kind: Kind[Any], document: Document) -> bool:
-    """Whether the object is a reservation, or a job that names one."""
-    metadata = document.get("metadata")
-    metadata_annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    named = isinstance(metadata_annotations, dict) and bool(
-        metadata_annotations.get(keys.RESERVATION)
-    )
-    return kind == kinds.ADVANCE_RESERVATIONS or (kind == kinds.JOBS and named)
-
-
-def may_depend_on_topology(reported_violations: tuple[Violation, ...]) -> bool:
-    """Whether newer data about HyperNodes could change the result."""
-    return any(violation.path.endswith("networkTopology") for violation in reported_violations)
 
 
 def _of_ours(

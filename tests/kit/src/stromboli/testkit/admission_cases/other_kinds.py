@@ -57,6 +57,9 @@ OTHER_KINDS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "empty": ("", flow()),
         "an-unknown-target": ("spec.flows[0].dependsOn.targets[0]", flow(a=["b"])),
         "waiting-for-itself": ("spec.flows", flow(a=["a"])),
+        "a-name-that-no-job-has": ("spec.flows[0].name", flow(**{"a.b": []})),
+        "the-longest-name": ("", flow(**{"n" * 54: []})),
+        "a-name-too-long": ("spec.flows[0].name", flow(**{"n" * 55: []})),
     },
     kinds.CRON_JOBS: {
         "every-five-minutes": ("", cron()),

@@ -64,7 +64,8 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     policy_event: policy_events.PolicyEvent | None
     current_task: str
     """The pod's task; empty if the pod is of an earlier attempt."""
-    has_succeeded: bool
+    succeeded_task: str
+    """The pod's task if it has succeeded; a pod that a resumed job kept counts, too."""
     restarts: int
 
 
@@ -104,6 +105,7 @@ class JobPods:
         self._known: dict[str, _Pod] = {}
         self._kept = _PodCounts()
         self._succeeded: dict[str, int] = {}
+        self._newly_succeeded: dict[str, int] = {}
         self._restarts: dict[str, int] = {}
         self._policy_events: dict[str, policy_events.PolicyEvent] = {}
         self._pending: dict[str, policy_events.PolicyEvent] = {}
@@ -180,8 +182,9 @@ class JobPods:
         return bool(self._rejected)
 
     def has_succeeded(self, task: str) -> int:
-        """How many pods of a task's current attempt have succeeded."""
-        return self._succeeded.get(task, 0)
+        """How many pods of a task have succeeded, with those that a resumed job kept. 0 while none
+        of them is of the current attempt: policies reacted to the others before."""
+        return self._succeeded.get(task, 0) if self._newly_succeeded.get(task) else 0
 
     def restarts(self, task: str) -> int:
         """How often containers of the task's current attempt were restarted."""
@@ -220,7 +223,8 @@ class JobPods:
     def _rebuild(self) -> None:
         job, cache = self._job, self._cache
         self._kept = _PodCounts()
-        self._succeeded, self._restarts, self._policy_events, self._pending = {}, {}, {}, {}
+        self._succeeded, self._newly_succeeded, self._restarts = {}, {}, {}
+        self._policy_events, self._pending = {}, {}
         self._rejected = set()
         self._to_delete = LeastFirst()
         pods = cache.pods_of(job)
@@ -278,8 +282,10 @@ class JobPods:
         if not pod.is_to_delete:
             self._kept.add(pod, sign)
         task = pod.current_task
-        if pod.has_succeeded:
-            self._succeeded[task] = self._succeeded.get(task, 0) + sign
+        if pod.succeeded_task:
+            counted = (self._succeeded, self._newly_succeeded) if task else (self._succeeded,)
+            for count in counted:
+                count[pod.succeeded_task] = count.get(pod.succeeded_task, 0) + sign
         if pod.restarts:
             self._restarts[task] = self._restarts.get(task, 0) + sign * pod.restarts
 
@@ -291,6 +297,10 @@ class JobPods:
         policy_event = None
         if member is not None and is_current:
             policy_event = policy_events.of_pod(pod, member, is_terminating=is_terminating)
+        has_result = is_current or (
+            # A terminating pod of an earlier attempt is in the way of the next one.
+            member is not None and not is_terminating and not tasks.is_of_earlier_try(job, pod)
+        )
         field, task, phase = tasks.counted(pod, is_terminating=is_terminating)
         return _Pod(
             pod=pod,
@@ -301,7 +311,9 @@ class JobPods:
             and tasks.is_to_delete(job, pod, member, self._retained),
             policy_event=policy_event,
             current_task=member.task.name if member is not None and is_current else "",
-            has_succeeded=is_current and pod.status.phase == "Succeeded",
+            succeeded_task=member.task.name
+            if member is not None and has_result and pod.status.phase == "Succeeded"
+            else "",
             restarts=policy_events.container_restarts(pod)
             if is_current and not is_terminating
             else 0,

@@ -45,7 +45,15 @@ def collect(
         failed=counts.failed,
         terminating=counts.terminating,
         to_delete=observed.to_delete,
-        waiting=sum(task.replicas for task in specs if task.name not in released),
+        waiting=sum(
+            task.replicas - _ended(counts, task.name) for task in specs if task.name not in released
+        ),
         indexes=arrays.total(job),
         is_backing_off=retry_at is not None and now < retry_at,
     )
+
+
+def _ended(counts: tasks.Tally, task: str) -> int:
+    """How many pods of the task have a result: a resumed job keeps them."""
+    phases = counts.by_task.get(task, {})
+    return sum(phases.get(phase, 0) for phase in tasks.FINISHED_PODS)

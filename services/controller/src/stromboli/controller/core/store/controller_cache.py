@@ -398,6 +398,7 @@ class ControllerCache:
                 ReconcileKey("job", key),
                 *_items(job_relations.creators(state)),
                 *(ReconcileKey("job", other) for other in others),
+                *_items(job_relations.flows_without_name(self._objects, key, state)),
             )
         if kind in job_relations.MAKERS:
             return (
@@ -425,9 +426,8 @@ class ControllerCache:
         else:
             # A pod of another owner, or an unreadable one, may have a name that one of our jobs
             # needs.
-            parts = key.split("-")
-            names = ("-".join(parts[:end]) for end in range(1, len(parts)))
-            items = [ReconcileKey("job", name) for name in names if self.job(name) is not None]
+            owners = (it for it in job_relations.prefixes(key) if self.job(it) is not None)
+            items = [ReconcileKey("job", owner) for owner in owners]
         group = group_of(state) if isinstance(state, core.Pod) else None
         return (*items, ReconcileKey("podgroup", group)) if group else tuple(items)
 

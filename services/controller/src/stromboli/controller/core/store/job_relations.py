@@ -73,6 +73,24 @@ def creators(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
         yield "template", template
 
 
+def flows_without_name(
+    objects: snapshot.Snapshot, key: str, state: snapshot.State
+) -> Iterator[tuple[Maker, str]]:
+    """Flows that may need the name of a job that no flow created: they create theirs once it is
+    gone."""
+    if state is None or (isinstance(state, meta.Object) and kinds.JOB_FLOWS.controls(state)):
+        return
+    for flow in prefixes(key):
+        if objects.state(kinds.JOB_FLOWS, flow) is not None:
+            yield "flow", flow
+
+
+def prefixes(key: str) -> Iterator[str]:
+    """Keys of the objects that would create a child of this key."""
+    parts = key.split("-")
+    return ("-".join(parts[:end]) for end in range(1, len(parts)))
+
+
 Relation = Literal["maker", "template", "before"]
 
 

@@ -55,9 +55,7 @@ def released(
         for name, task_pods in by_task.items()
     }
     ready = {task.name for task in specs if _is_ready(task, living.get(task.name, []))}
-    begun = {
-        name for name, task_pods in by_task.items() if _has_begun(job, task_pods, living[name])
-    }
+    begun = {name for name, task_pods in by_task.items() if _has_begun(job, task_pods)}
     return frozenset(task.name for task in specs if task.name in begun or _holds(task, ready))
 
 
@@ -86,10 +84,10 @@ def gang(job: Job, released: frozenset[str]) -> int:
     return min(requested, max(least_released, requested - least_waiting), possible)
 
 
-def _has_begun(job: Job, pods: list[core.Pod], living: list[core.Pod]) -> bool:
-    """Whether the task was released in this version of the job: a pod that a restart deletes may
-    succeed meanwhile, which does not count for the version after it."""
-    return bool(living) or any(manifests.version_of(pod) >= job.status.version for pod in pods)
+def _has_begun(job: Job, pods: list[core.Pod]) -> bool:
+    """Whether the task was released in this version of the job. Pods of earlier versions do not
+    count: they succeeded while a restart deleted them, or a resumed job keeps them."""
+    return any(manifests.version_of(pod) >= job.status.version for pod in pods)
 
 
 def _is_ready(task: TaskSpec, pods: list[core.Pod]) -> bool:
