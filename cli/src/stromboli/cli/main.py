@@ -314,6 +314,8 @@ def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> l
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
+        if getattr(error, "option_name", "") == "--version":
+            return [what, "next: strom version"]
         return [what, f"next: put options after the command; see {path} --help"]
     if context and (fields := usage_errors.fields_help(error, context.command)):
         return [what, f"next: {fields}"]
