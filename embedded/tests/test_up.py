@@ -57,6 +57,17 @@ def test_options_that_are_invalid_are_refused_before_anything_starts(
     assert not state.exists()
 
 
+def test_a_state_folder_that_cannot_be_made_is_named_with_the_next_step(tmp_path: Path) -> None:
+    """Such as below a file, on a read-only file system or in a folder of another user."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError) as refused:
+        commands.up(state=tmp_path / "file" / "state")
+    assert refused.value.lines() == [
+        f"strom: up: {tmp_path}/file/state: Not a directory",
+        "next: set another folder: strom up --state FOLDER",
+    ]
+
+
 def test_the_sizes_of_the_nodes_are_printed() -> None:
     """A pod that requests more than a node has never starts."""
     options = system.Options(

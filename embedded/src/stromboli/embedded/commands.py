@@ -182,6 +182,9 @@ def up(
         if isinstance(error, OSError) and error.errno == EADDRINUSE:
             next_step = "stop the process that listens there, set another port, or omit --port"
             raise CommandError(f"up: port {options.port}", "it is in use", next_step) from None
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            next_step = "set another folder: strom up --state FOLDER"
+            raise CommandError(f"up: {error.filename}", error.strerror, next_step) from None
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
 
