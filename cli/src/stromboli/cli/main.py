@@ -12,14 +12,12 @@ import typer
 from typer.core import TyperGroup
 
 from stromboli.cli import installed_commands, lazy, other_words
-from stromboli.cli.errors import REFUSED, CommandError
+from stromboli.cli.errors import INTERRUPTED, REFUSED, CommandError
 from stromboli.cli.lazy import Entry
 from stromboli.cli.render import output
 
 TRACEBACK = "STROM_TRACEBACK"
 """If set, unexpected errors are shown with their traceback."""
-INTERRUPTED = 130
-"""The exit code after SIGINT, as in a shell: 128 + 2."""
 BROKEN_PIPE = 141
 """The exit code after SIGPIPE, as in a shell: 128 + 13."""
 
