@@ -104,7 +104,7 @@ def distance(ran: support.Ran) -> float:
 def shares(scenario: workload.Scenario) -> support.Shares:
     """The shares of the users and of the other queue."""
     ran = support.simulate(scenario)
-    end_s = ran.summary.makespan_s
+    end_s = ran.summary.makespan_s or 0.0
     times_s = np.linspace(0, end_s, POINTS)
     names = (*BEGINS_S, "production")
     return {name: held(ran, name, times_s).tolist() for name in names}, end_s

@@ -35,7 +35,8 @@ class Ran(msgspec.Struct, frozen=True):
     spans_s: dict[str, list[tuple[float, float]]]
 
 
-Measure = Callable[[Ran], float]
+Measure = Callable[[Ran], float | None]
+"""None: a statistic of finished jobs, and none finished. The tables show 0."""
 Shares = tuple[dict[str, list[float]], float]
 """Name -> its part of the cluster over equal steps of time, and the end in seconds."""
 
@@ -63,7 +64,7 @@ def run(experiment: Experiment, seeds: int) -> Found:
         for variant, scenario in experiment.scenarios(seed).items():
             ran = simulate(scenario)
             for heading, measure in experiment.measures.items():
-                values.setdefault(variant, {}).setdefault(heading, []).append(measure(ran))
+                values.setdefault(variant, {}).setdefault(heading, []).append(measure(ran) or 0.0)
     return {
         variant: {heading: comparison.interval(each) for heading, each in measured.items()}
         for variant, measured in values.items()

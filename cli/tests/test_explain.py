@@ -220,6 +220,15 @@ def test_errors_of_nodes_for_pods_are_shown_once() -> None:
     ]
 
 
+def test_a_job_that_runs_is_not_called_pending_for_the_errors_of_its_nodes() -> None:
+    """Its pods restart in a loop, and its phase is Running in every other command."""
+    running = msgspec.structs.replace(undecided(), phase="Running")
+    waiting = explanation_view.WaitingPods((on_a_node("CrashLoopBackOff", "back-off 40s"),))
+    assert explanation_view.render(running, waiting)[0] == (
+        "default/train is Running: 1 of its pods cannot start on their nodes."
+    )
+
+
 def test_only_a_job_with_bound_pods_is_about_to_start() -> None:
     assert explanation_view.render(undecided(), explanation_view.WaitingPods(bound=1)) == [
         "default/train is pending: its pods are bound and about to start."

@@ -74,7 +74,7 @@ def test_bulk_changes_take_jobs_by_selector_phase_or_all(api_server: Any, strom:
 def test_a_bulk_change_names_jobs_or_selects_them(strom: Any, arguments: tuple[str, ...]) -> None:
     refused = strom("job", "delete", *arguments)
     assert refused.exit_code == 2
-    assert "set either names of jobs, or --selector, --phase or --all" in refused.stderr
+    assert "set either names of jobs, or --selector, --state or --all" in refused.stderr
 
 
 class Terminal(io.StringIO):

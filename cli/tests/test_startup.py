@@ -137,3 +137,20 @@ def test_a_command_takes_a_quarter_of_a_second_of_cpu(
         if is_quick and measured >= MEASURED:
             return
     assert needed_s <= max(CPU_S, MOST_OVER_LIBRARIES * libraries)
+
+
+def test_ctrl_c_during_the_imports_ends_without_a_traceback() -> None:
+    program = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from stromboli.cli import start
+start.main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (130, "strom: interrupted\n")

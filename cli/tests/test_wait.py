@@ -1,9 +1,13 @@
-"""Rules of what ``strom job wait`` says about a job that failed."""
+"""Rules of what ``strom job wait`` says about a job that failed or stays pending."""
 
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from stromboli.cli import options
 from stromboli.cli.commands.jobs import job_wait
+from stromboli.cli.errors import TimedOutError
 from stromboli.shared.api import batch
 from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.testkit import builders
@@ -47,3 +51,27 @@ def test_wait_prints_the_reason_of_a_failure_on_stderr(api_server: Any, strom: A
     waited = strom("job", "wait", "a")
     assert (waited.exit_code, waited.stdout) == (1, "default/a: Failed (1 failed)\n")
     assert "  pod p1: attempt 1\n" in waited.stderr
+
+
+@pytest.mark.parametrize(("phase", "explained"), [("Pending", 1), ("Running", 0)])
+def test_a_wait_explains_a_job_that_stays_pending_once(
+    api_server: Any, strom: Any, phase: str, explained: int
+) -> None:
+    """A gang that can never fit is otherwise awaited indefinitely, without a reason."""
+    strom("job", "run", "a")
+    api_server.set_status("a", phase)
+    explanations: list[None] = []
+    with (
+        options.client(api_server.url) as client,
+        pytest.raises(TimedOutError, match=f"still {phase} after 0.2 s"),
+    ):
+        client.wait(
+            "default",
+            "a",
+            frozenset({"Completed"}),
+            0.2,
+            lambda job: None,
+            lambda: explanations.append(None),
+            explain_after_s=0.05,
+        )
+    assert len(explanations) == explained

@@ -7,7 +7,7 @@ import pytest
 
 from embedded.tests import simulations
 from embedded.tests.simulations import Simulated, job, nodes
-from stromboli.embedded.simulation.core import kernel, results, workload
+from stromboli.embedded.simulation.core import comparison, kernel, results, workload
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import session
@@ -127,6 +127,19 @@ def test_a_simulation_stops_at_until() -> None:
     assert (summary.end_s, summary.finished) == (15, 1)
     assert summary.stopped == "the time of --until is reached"
     assert summary.unfinished_jobs[0].reason == "it runs"
+
+
+def test_without_a_finished_job_waits_and_completion_times_are_absent() -> None:
+    """0 would be the best result of a comparison."""
+    ran = Simulated(nodes(1), [job("a")], options(until_us=5 * simulations.SECOND))
+    summary = results.summarize(ran.kernel, 0)
+    assert summary.finished == 0
+    names = ("makespan_s", "jct_mean_s", "jct_p99_s", "wait_mean_s", "wait_p50_s")
+    assert [getattr(summary, name) for name in names] == [None] * len(names)
+    (queue,) = summary.queues
+    assert (queue.wait_mean_s, queue.jct_mean_s) == (None, None)
+    (compared,) = comparison.compare({"one": [summary]})
+    assert "wait_mean_s" not in compared.measures
 
 
 class Unfair:

@@ -64,6 +64,7 @@ def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
 def test_the_report_shows_jobs_queues_and_reasons(tmp_path: Path) -> None:
     text = report(tmp_path)
     assert "second, queue b: submitted 1 s, waited 9.0 s, ended 20.0 s, 0 evictions" in text
+    assert "never, queue b: submitted 2 s, not started, not ended, 0 evictions" in text
     assert "can never fit: largest node has 4 cpu, a pod needs 9 cpu" in text
     assert "Why jobs wait" in text
     assert text == report(tmp_path)

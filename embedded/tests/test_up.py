@@ -57,6 +57,17 @@ def test_options_that_are_invalid_are_refused_before_anything_starts(
     assert not state.exists()
 
 
+def test_a_state_folder_that_cannot_be_made_is_named_with_the_next_step(tmp_path: Path) -> None:
+    """Such as below a file, on a read-only file system or in a folder of another user."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError) as refused:
+        commands.up(state=tmp_path / "file" / "state")
+    assert refused.value.lines() == [
+        f"strom: up: {tmp_path}/file/state: Not a directory",
+        "next: set another folder: strom up --state FOLDER",
+    ]
+
+
 def test_the_sizes_of_the_nodes_are_printed() -> None:
     """A pod that requests more than a node has never starts."""
     options = system.Options(
@@ -68,3 +79,26 @@ def test_the_sizes_of_the_nodes_are_printed() -> None:
         "2 simulated, each with cpu 4, memory 8Gi, nvidia.com/gpu 1",
         "1 process, each with cpu 2, memory 1Gi",
     ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpu", "command"),
+    [
+        (4, "8", "strom job run hello --replicas 4 --run-seconds 2"),
+        (3, "1", "strom job run hello --replicas 3 --run-seconds 2"),
+        (2, "500m", "strom job run hello --cpus 500m --run-seconds 2"),
+        (0, "8", "strom job run hello --cpus 1 --run-seconds 2"),
+    ],
+)
+def test_the_suggested_first_job_fits_the_nodes(nodes: int, cpu: str, command: str) -> None:
+    """A gang that is larger than the machine would be pending indefinitely."""
+    options = system.Options(
+        state=Path("unused"), nodes=tuple(simulated.node_documents(nodes, cpu=cpu, memory="8Gi"))
+    )
+    assert commands.first_job(options) == command
+
+
+def test_the_suggested_first_job_fits_process_nodes_that_share_two_cores() -> None:
+    nodes = machine.node_documents(2, {"cpu": 2000, "memory": 2**30})
+    options = system.Options(state=Path("unused"), process_nodes=tuple(nodes))
+    assert commands.first_job(options) == "strom job run hello --replicas 2 -- echo hello"

@@ -90,6 +90,7 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
     assert waiting.json() == {"monitor": {"monitor": "starting"}}
     assert ready.status_code == 200
     assert b"python_info" in metrics.content
+    assert metrics.headers["content-type"].count("charset=") == 1
 
 
 async def test_a_probe_may_exclude_facts() -> None:

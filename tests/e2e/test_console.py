@@ -93,6 +93,7 @@ async def test_pages_have_the_policy_and_nothing_inline(made: ConsoleSystem, pat
     async with made.login() as browser:
         answer = await browser.get(path)
         assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
         policy = answer.headers["content-security-policy"]
         assert "script-src 'self'" in policy
         assert "unsafe" not in policy
@@ -111,6 +112,7 @@ async def test_the_first_page_with_its_files_is_small(made: ConsoleSystem) -> No
             response = await browser.get(file)
             assert response.status_code == 200
             assert "immutable" in response.headers["cache-control"]
+            assert response.headers["content-type"].count("charset") <= 1
             sizes.append(int(response.headers["content-length"]))
         assert sum(sizes) < LARGEST_FIRST_PAGE
 

@@ -53,6 +53,8 @@ NAMES_COMPARED = 500
 _OBJECT_PATH = re.compile(
     r"(?P<all>/v1/(namespaces/(?P<namespace>[^/]+)/)?[a-z]+)/(?P<name>[^/]+)(/[a-z]+)?$"
 )
+EXPLAIN_AFTER_S = 5.0
+"""Seconds after which a wait for a pending job shows the reason: jobs that fit have started."""
 READY_WITHIN_S = 2.0
 """Time limit of a readiness check in seconds; a person waits for it."""
 
@@ -177,10 +179,13 @@ class Client:
         phases: frozenset[str],
         timeout_s: float | None,
         report: Callable[[batch.Job], object],
+        explain: Callable[[], object] | None = None,
+        explain_after_s: float = EXPLAIN_AFTER_S,
     ) -> batch.Job:
         """The job once it is in one of these phases or a final one. Waits for an unavailable
-        server, with a note on stderr. Raises NotFoundError, TimedOutError, CommandError if the job
-        is deleted.
+        server, with a note on stderr. Calls ``explain`` once if the job is Pending after
+        ``explain_after_s`` seconds. Raises NotFoundError, TimedOutError, CommandError if the job is
+        deleted.
         """
         what = f"job {namespace}/{name}"
         phase = ""
@@ -190,22 +195,32 @@ class Client:
             phase = phase_of(job)
             report(job)
 
-        try:
+        def wait_for(left_s: float | None) -> batch.Job:
             with self._translate_errors(calls.job(namespace, name)):
                 return self._client.wait(
                     name,
                     namespace,
                     phases=phases,
-                    timeout_s=timeout_s,
+                    timeout_s=left_s,
                     on_change=note,
                     on_break=self._warn_disconnected,
                 )
+
+        try:
+            if explain is None or (timeout_s is not None and timeout_s <= explain_after_s):
+                return wait_for(timeout_s)
+            with contextlib.suppress(client_errors.TimedOutError):
+                return wait_for(explain_after_s)
+            if phase == "Pending":
+                explain()
+            return wait_for(None if timeout_s is None else timeout_s - explain_after_s)
         except client_errors.GoneError:
             raise CommandError(what, "it was deleted during the wait", "submit it again") from None
-        except client_errors.TimedOutError as error:
+        except client_errors.TimedOutError:
             more = "explain" if phase in ("", "Pending") else "job get"
             next_step = f"increase --timeout, or see: strom {more} {name} -n {namespace}"
-            raise TimedOutError(what, error.reason, next_step) from None
+            why = f"still {phase or 'Pending'} after {timeout_s:g} s"
+            raise TimedOutError(what, why, next_step) from None
 
     def scale(
         self, namespace: str, name: str, replicas: int, task: str, minimum: int | None

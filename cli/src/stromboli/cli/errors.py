@@ -18,6 +18,8 @@ MISUSED = 2
 UNREACHABLE = 3
 TIMED_OUT = 124
 """The exit code that ``timeout`` of coreutils uses. Exit code 2 is the option parser's, too."""
+INTERRUPTED = 130
+"""The exit code after SIGINT, as in a shell: 128 + 2."""
 
 
 class CommandError(Exception):

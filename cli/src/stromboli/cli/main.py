@@ -12,14 +12,12 @@ import typer
 from typer.core import TyperGroup
 
 from stromboli.cli import installed_commands, lazy, other_words
-from stromboli.cli.errors import REFUSED, CommandError
+from stromboli.cli.errors import INTERRUPTED, REFUSED, CommandError
 from stromboli.cli.lazy import Entry
 from stromboli.cli.render import output
 
 TRACEBACK = "STROM_TRACEBACK"
 """If set, unexpected errors are shown with their traceback."""
-INTERRUPTED = 130
-"""The exit code after SIGINT, as in a shell: 128 + 2."""
 BROKEN_PIPE = 141
 """The exit code after SIGPIPE, as in a shell: 128 + 13."""
 
@@ -314,6 +312,8 @@ def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> l
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
+        if getattr(error, "option_name", "") == "--version":
+            return [what, "next: strom version"]
         return [what, f"next: put options after the command; see {path} --help"]
     if context and (fields := usage_errors.fields_help(error, context.command)):
         return [what, f"next: {fields}"]

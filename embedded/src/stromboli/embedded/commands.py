@@ -24,6 +24,7 @@ from stromboli.history.notifications import targets
 from stromboli.monitor.data_cache.allowed import AllowedOrigins
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import errors
+from stromboli.shared.formats import units
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.runtime import runtime, telemetry
 
@@ -33,6 +34,8 @@ REMEMBERED = "server"
 """File in the state folder with the REST address; ``strom`` finds it from folders below."""
 DEMO_LOG = "demo.log"
 USUAL_NODES, USUAL_CPU, USUAL_MEMORY = 4, "8", "32Gi"
+FIRST_JOB_PODS = 4
+"""Maximum pods of the job that the start suggests."""
 PLAIN_WIDTH = 110
 """Width in columns without a terminal."""
 
@@ -179,6 +182,9 @@ def up(
         if isinstance(error, OSError) and error.errno == EADDRINUSE:
             next_step = "stop the process that listens there, set another port, or omit --port"
             raise CommandError(f"up: port {options.port}", "it is in use", next_step) from None
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            next_step = "set another folder: strom up --state FOLDER"
+            raise CommandError(f"up: {error.filename}", error.strerror, next_step) from None
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -233,7 +239,7 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
             *running.view, machine.image_runtime(), isolated=isolated
         ):
             typer.echo(line)
-        typer.echo(f"next   {_first_job(options)}    Ctrl-C stops")
+        typer.echo(f"next   {first_job(options)}    Ctrl-C stops")
         try:
             await asyncio.Event().wait()
         finally:
@@ -253,11 +259,19 @@ def node_sizes(options: system.Options) -> list[str]:
     return lines
 
 
-def _first_job(options: system.Options) -> str:
-    """The suggested first command. Simulated nodes run no commands, so their pods get a duration
-    instead."""
+def first_job(options: system.Options) -> str:
+    """The suggested first command: at most four pods, and a gang that the nodes have room for.
+
+    Simulated nodes run no commands, so their pods get a duration instead.
+    """
+    nodes = (*options.nodes, *options.process_nodes)
+    cpus: list[str] = [node["status"]["allocatable"]["cpu"] for node in nodes]
+    room = sum(int(units.quantity(cpu)) for cpu in cpus)  # a pod requests one core
+    size = f"--replicas {min(room, FIRST_JOB_PODS)}"
+    if not room:
+        size = f"--cpus {max(cpus, key=units.quantity, default='1')}"
     does = "-- echo hello" if options.process_nodes else "--run-seconds 2"
-    return f"strom job run hello --replicas 4 {does}"
+    return f"strom job run hello {size} {does}"
 
 
 def _progress(line: str) -> None:

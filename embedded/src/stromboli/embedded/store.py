@@ -164,7 +164,7 @@ class Store:
                 if database.in_transaction:
                     database.execute("ROLLBACK")
         if self._failure is not None:
-            reason = f"stopped because a write failed: {self._failure}"
+            reason = f"stopped because a write failed: {self._failure}; correct this and restart"
             stopped = errors.UnavailableError(f"write {self._path}", reason)
             settled = [(job, None, stopped) for job in writes]
         self._call(_settle, settled)

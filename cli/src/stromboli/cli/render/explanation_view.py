@@ -115,7 +115,8 @@ def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
     if explanation.held:
         return _held_headline(explanation)
     if waiting.failing:
-        return f"is pending: {len(waiting.failing)} of its pods cannot start on their nodes"
+        state = "pending" if explanation.phase == "Pending" else explanation.phase
+        return f"is {state}: {len(waiting.failing)} of its pods cannot start on their nodes"
     if waiting.untaken and explanation.phase == "Pending":
         return "is pending: its pods are bound, and kubelets have not acknowledged all of them"
     if waiting.data and explanation.phase == "Pending":

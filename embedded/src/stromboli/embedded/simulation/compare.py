@@ -127,10 +127,11 @@ def _ignore(_: job_runs.JobRun) -> None:
 
 
 def _line(summary: results.Summary) -> str:
-    return (
-        f"{summary.finished} of {counted(summary.jobs, 'job')} finished, "
-        f"mean JCT {summary.jct_mean_s:.1f} s, mean wait {summary.wait_mean_s:.1f} s"
-    )
+    finished = f"{summary.finished} of {counted(summary.jobs, 'job')} finished"
+    if summary.jct_mean_s is None or summary.wait_mean_s is None:
+        return finished
+    jct, wait = f"{summary.jct_mean_s:.1f}", f"{summary.wait_mean_s:.1f}"
+    return f"{finished}, mean JCT {jct} s, mean wait {wait} s"
 
 
 def _show(output_format: Format, compared: list[comparison.Compared], seeds: int) -> None:

@@ -42,8 +42,7 @@ def forecast(
         typer.Option(
             "--objects",
             metavar="FILE",
-            help="The cluster, as `strom cluster dump` prints it; - for stdin. May be repeated. "
-            "files.",
+            help="The cluster, as `strom cluster dump` prints it; - for stdin. May be repeated.",
         ),
     ],
     config: Annotated[

@@ -6,6 +6,7 @@ from html import escape
 
 from stromboli.embedded.simulation import svg
 from stromboli.embedded.simulation.core import comparison, job_runs, kernel, results, workload
+from stromboli.shared.formats import counts
 
 MOST_BARS = 200
 """Maximum jobs in the Gantt chart: those that waited longest."""
@@ -147,15 +148,21 @@ def _bar(run: job_runs.JobRun, names: Sequence[str], now_us: int) -> svg.Bar:
     if run.phase == "Running":
         spans.append((run.started_us, now_us))
     queue = run.job.queue if run.job.queue in names else OTHERS
-    job_result = results.job_result(run)
     return svg.Bar(
         run.job.name,
-        job_result.submit_s,
+        run.job.submit_us / workload.SECOND_US,
         [(start / workload.SECOND_US, end / workload.SECOND_US) for start, end in spans],
         svg.COLOURS[names.index(queue) % len(svg.COLOURS)],
-        f"{run.job.name}, queue {run.job.queue}: submitted {job_result.submit_s:g} s, "
-        f"waited {job_result.wait_s} s, ended {job_result.end_s} s, "
-        f"{job_result.evictions} evictions",
+        _bar_text(results.job_result(run)),
+    )
+
+
+def _bar_text(job: results.JobResult) -> str:
+    waited = "not started" if job.wait_s is None else f"waited {job.wait_s} s"
+    ended = "not ended" if job.end_s is None else f"ended {job.end_s} s"
+    return (
+        f"{job.job}, queue {job.queue}: submitted {job.submit_s:g} s, {waited}, {ended}, "
+        f"{counts.counted(job.evictions, 'eviction')}"
     )
 
 

@@ -41,7 +41,7 @@ def static_files() -> Mapping[str, StaticFile]:
         if kind is not None:
             content = file.read_bytes()
             digest = hashlib.sha256(content).hexdigest()[:12]
-            files_by_name[file.name] = StaticFile(content, f"{kind}; charset=utf-8", digest)
+            files_by_name[file.name] = StaticFile(content, kind, digest)
     return files_by_name
 
 

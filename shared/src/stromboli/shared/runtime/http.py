@@ -37,7 +37,8 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
     def metrics() -> Response[bytes]:
         return Response(
             prometheus_client.generate_latest(),
-            media_type=prometheus_client.CONTENT_TYPE_LATEST,
+            # Not as the media type, to which Litestar adds a second charset.
+            headers={"content-type": prometheus_client.CONTENT_TYPE_LATEST},
         )
 
     return [*probe_routes(healths), metrics]

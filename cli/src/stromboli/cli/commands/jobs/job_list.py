@@ -54,7 +54,7 @@ def list_jobs(
 
     Pending jobs have the range of their expected start if there is a forecast.
     """
-    phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
+    phases = options.phases(phase, "--state") if phase else frozenset(PHASES)
     wanted = options.selector(selector)
     oldest = submitted_after(since, datetime.now(UTC))
     is_wide = output_format is output.Format.WIDE

@@ -1,4 +1,4 @@
-"""Selects the jobs that a command changes: by name, or by ``--selector``, ``--phase`` or
+"""Selects the jobs that a command changes: by name, or by ``--selector``, ``--state`` or
 ``--all``."""
 
 import sys
@@ -42,12 +42,12 @@ def check(
             raise typer.BadParameter(why, param_hint="JOB")
         if any(letter in name for letter in "*?"):
             why = f"{name!r} has a wildcard, and names cannot have one; select jobs by labels with "
-            why += "--selector KEY=VALUE, by phase with --phase, or all with --all"
+            why += "--selector KEY=VALUE, by phase with --state, or all with --all"
             raise typer.BadParameter(why, param_hint="JOB")
     by_options = bool(selector or phase or all_jobs)
     if bool(names) == by_options:
         raise typer.BadParameter(
-            "set either names of jobs, or --selector, --phase or --all", param_hint="JOB"
+            "set either names of jobs, or --selector, --state or --all", param_hint="JOB"
         )
 
 
@@ -67,7 +67,7 @@ def select(
     if names:
         return list(names)
     wanted = options.selector(selector)
-    phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
+    phases = options.phases(phase, "--state") if phase else frozenset(PHASES)
     jobs = [client.decode(kinds.JOBS, raw) for raw in client.jobs(namespace)]
     matching_jobs = [
         job

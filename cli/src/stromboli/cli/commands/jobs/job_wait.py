@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_reference
-from stromboli.cli.render import job_view, output
+from stromboli.cli.render import explanation_view, job_view, output
 from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import batch
 from stromboli.shared.api.views.task_history import TaskAttempt
@@ -46,6 +47,7 @@ def wait(
 
     Exit code 0: the job is in a phase of --for, or Completed, or the indexes have succeeded. 1: it
     ended in another phase or was deleted, or an index has not succeeded. 124: timeout.
+    For a job that is pending for 5 seconds, the reason is on stderr.
     For a job that failed, the reason, the first failed pods and their exit codes are on stderr.
     """
     phases = None if wanted is None else options.phases(wanted, "--for")
@@ -73,9 +75,16 @@ def until(
     it was deleted, TimedOutError.
     """
     wanted = ENDS if phases is None else phases
+
+    def explain() -> None:
+        with contextlib.suppress(CommandError):  # the wait goes on without it
+            explanation = client.explanation(namespace, name)
+            for line in explanation_view.render(explanation, now=datetime.now(UTC)):
+                output.show_note(line)
+
     with _progress(wanted) as report:
         try:
-            job = client.wait(namespace, name, wanted, timeout_s, report)
+            job = client.wait(namespace, name, wanted, timeout_s, report, explain)
         except KeyboardInterrupt:
             output.show_note(f"next: {ONWARD.format(name=name, namespace=namespace)}")
             raise

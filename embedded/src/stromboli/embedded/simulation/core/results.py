@@ -40,7 +40,7 @@ class Unfinished(msgspec.Struct, frozen=True):
 
 class QueueResult(msgspec.Struct, frozen=True):
     """One queue. ``share_mean``: mean dominant share over the makespan. ``*_hours``: usage of its
-    tasks. Means of waits and JCTs are over finished jobs."""
+    tasks. Means of waits and JCTs are over finished jobs, None without one."""
 
     queue: str
     jobs: int
@@ -49,33 +49,34 @@ class QueueResult(msgspec.Struct, frozen=True):
     share_mean: float
     cpu_hours: float
     gpu_hours: float
-    wait_mean_s: float
-    jct_mean_s: float
+    wait_mean_s: float | None
+    jct_mean_s: float | None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a simulation, as ``--output json`` prints them.
 
-    JCT: from submission to end, wait: to the first start, both of finished jobs. Utilisations are
-    parts of 1 until the last job ended. ``stopped``: why the simulation ended before all jobs did.
-    ``fairness_jain``, ``deserved_distance``: see ``fairness``. ``data_fetched_gb``: what caches of
-    nodes read from origins, in 10^9 bytes, ``data_wait_mean_s``: from the bind of a task to its
-    data, both None without data sets.
+    JCT: from submission to end, wait: to the first start, both of finished jobs; these and the
+    makespan are None if none finished. Utilisations are parts of 1 until the last job ended.
+    ``stopped``: why the simulation ended before all jobs did. ``fairness_jain``,
+    ``deserved_distance``: see ``fairness``. ``data_fetched_gb``: what caches of nodes read from
+    origins, in 10^9 bytes, ``data_wait_mean_s``: from the bind of a task to its data, both None
+    without data sets.
     """
 
     jobs: int
     finished: int
     unfinished: int
     can_never_start: int
-    makespan_s: float
-    jct_mean_s: float
-    jct_p50_s: float
-    jct_p95_s: float
-    jct_p99_s: float
-    wait_mean_s: float
-    wait_p50_s: float
-    wait_p95_s: float
-    wait_p99_s: float
+    makespan_s: float | None
+    jct_mean_s: float | None
+    jct_p50_s: float | None
+    jct_p95_s: float | None
+    jct_p99_s: float | None
+    wait_mean_s: float | None
+    wait_p50_s: float | None
+    wait_p95_s: float | None
+    wait_p99_s: float | None
     cpu_utilisation: float
     memory_utilisation: float
     gpu_utilisation: float
@@ -110,7 +111,7 @@ def summarize(simulated: kernel.Simulation, seed: int) -> Summary:
         finished=len(measured.jcts_us),
         unfinished=len(unfinished),
         can_never_start=sum(each.can_never_start for each in unfinished),
-        makespan_s=_seconds(makespan_us),
+        makespan_s=_seconds(makespan_us) if measured.jcts_us else None,
         jct_mean_s=jct[0],
         jct_p50_s=jct[1],
         jct_p95_s=jct[2],
@@ -187,18 +188,22 @@ def _queue(
         ),
         cpu_hours=round(meter.used_integrals[0] / 1000 / hour, 6),
         gpu_hours=round(meter.used_integrals[2] / hour, 6),
-        wait_mean_s=_seconds(meter.waits_us / max(1, meter.finished)),
-        jct_mean_s=_seconds(meter.jct_us / max(1, meter.finished)),
+        wait_mean_s=_mean_s(meter.waits_us, meter.finished),
+        jct_mean_s=_mean_s(meter.jct_us, meter.finished),
     )
 
 
-def _statistics(values_us: Sequence[int]) -> tuple[float, float, float, float]:
-    """Mean, p50, p95 and p99 in seconds; percentiles are interpolated linearly. 0 for no value."""
+def _statistics(values_us: Sequence[int]) -> tuple[float | None, ...]:
+    """Mean, p50, p95 and p99 in seconds; percentiles are interpolated linearly. None for no value:
+    a wait of 0 would be the best one."""
     if not len(values_us):
-        return 0.0, 0.0, 0.0, 0.0
+        return None, None, None, None
     quantiles: Sequence[float] = np.percentile(np.array(values_us), [50, 95, 99]).tolist()
-    mean = sum(values_us) / len(values_us)
-    return _seconds(mean), _seconds(quantiles[0]), _seconds(quantiles[1]), _seconds(quantiles[2])
+    return _mean_s(sum(values_us), len(values_us)), *map(_seconds, quantiles)
+
+
+def _mean_s(total_us: float, count: int) -> float | None:
+    return _seconds(total_us / count) if count else None
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -42,7 +42,7 @@ def come_back_or_login(request: Web) -> Page:
     if request.method == "GET" and is_foreign_navigation(request.headers):
         return Response(
             COME_BACK,
-            media_type="text/html; charset=utf-8",
+            media_type="text/html",
             headers={"cache-control": "no-store"},
         )
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")

@@ -21,7 +21,7 @@ from stromboli.console.settings import ConsoleSettings
 from stromboli.shared import decoding
 from stromboli.shared.runtime import runtime
 
-HTML = "text/html; charset=utf-8"
+HTML = "text/html"  # Litestar adds the charset
 Web = Request[Any, Any, Any]
 Page = Response[bytes]
 
