@@ -6,6 +6,7 @@ may contain anything, such as kubectl's copy of the whole object, so only schedu
 kept. Messages of conditions are removed.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -48,6 +49,7 @@ _KEPT_ANNOTATIONS = (
     "volcano.sh/",
     "scheduling.k8s.io/",
     keys.PREFIX,
+    "nvidia.com/",
     "sla-waiting-time",
     keys.SELECTED_NODE,
 )
@@ -79,12 +81,17 @@ def reduce_manifest(kind: Kind[Any], raw: bytes | msgspec.Raw) -> dict[str, Any]
     return {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}
 
 
-def _metadata(whole: meta.ObjectMeta) -> meta.ObjectMeta:
-    annotations = {
+def scheduling_annotations(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """The annotations that scheduling may depend on."""
+    return {
         key: value
-        for key, value in (whole.annotations or {}).items()
+        for key, value in (annotations or {}).items()
         if any(kept in key for kept in _KEPT_ANNOTATIONS) and key not in _OMITTED_ANNOTATIONS
     }
+
+
+def _metadata(whole: meta.ObjectMeta) -> meta.ObjectMeta:
+    annotations = scheduling_annotations(whole.annotations)
     return msgspec.structs.replace(
         whole, annotations=annotations or None, owner_references=(), finalizers=()
     )

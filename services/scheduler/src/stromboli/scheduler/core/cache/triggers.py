@@ -8,21 +8,53 @@ from typing import NamedTuple
 
 from stromboli.scheduler.core.cluster import cluster_model
 from stromboli.scheduler.core.model import entities, requirements
-from stromboli.shared import snapshot
-from stromboli.shared.api import scheduling, topology
+from stromboli.shared import keys, snapshot
+from stromboli.shared.api import meta, scheduling, scheduling_view, topology
 from stromboli.shared.messages import scheduling as messages
 
 _RESERVING_PHASES = ("Inqueue", "Running")
 """Phases in which a job's minimum resources count as used by its queue."""
 
 
+class Notes:
+    """The labels and scheduling annotations of an object. Plugins read many of them: of pods on
+    nodes, whether they may be evicted, or whether their devices are set up.
+
+    Ids of decisions do not count: outcomes and other fields show their effect.
+    """
+
+    __slots__ = ("_metadata",)
+
+    def __init__(self, metadata: meta.ObjectMeta) -> None:
+        self._metadata = metadata
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Notes):
+            return NotImplemented
+        first, second = self._metadata, other._metadata
+        if (first.labels or {}) != (second.labels or {}):
+            return False
+        # Nearly no change of an object touches them, and filtering them costs more.
+        return first.annotations == second.annotations or _filtered(first) == _filtered(second)
+
+    __hash__ = None  # type: ignore[assignment]  # compared only
+
+
+def _filtered(metadata: meta.ObjectMeta) -> dict[str, str]:
+    notes = scheduling_view.scheduling_annotations(metadata.annotations)
+    notes.pop(keys.DECISION, None)
+    return notes
+
+
 class PodPlacement(NamedTuple):
-    """The node that a pod uses and what it uses there; ``shape`` is None for an unreadable pod."""
+    """The node that a pod uses and what it uses there; ``shape`` and ``notes`` are None for an
+    unreadable pod."""
 
     node: str
     shape: requirements.PodRequirements | None
     status: entities.Status | None
     is_terminating: bool
+    notes: Notes | None
 
 
 def placement_of(
@@ -38,9 +70,10 @@ def placement_of(
             return None
         status = task.status if with_status else None
         is_terminating = task.status is entities.Status.RELEASING
-        return PodPlacement(task.node, task.task_class.shape, status, is_terminating)
+        shape, notes = task.task_class.shape, Notes(task.pod.metadata)
+        return PodPlacement(task.node, shape, status, is_terminating, notes)
     node = of.unreadable.node_of(key)
-    return PodPlacement(node, None, None, is_terminating=False) if node else None
+    return PodPlacement(node, None, None, is_terminating=False, notes=None) if node else None
 
 
 def may_attract(of: cluster_model.ClusterModel, key: str) -> bool:
@@ -59,8 +92,8 @@ def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, 
         return (of.problems.get(("pod", key)), of.unreadable.lost.get(key))
     nominated = task.pod.status.nominated_node_name
     known = (task.uid, task.job, task.role, task.priority, task.status, task.node, nominated)
-    claim_statuses = task.pod.status.resource_claim_statuses
-    return (*known, task.task_class, task.is_gated, claim_statuses)
+    claim_statuses, notes = task.pod.status.resource_claim_statuses, Notes(task.pod.metadata)
+    return (*known, task.task_class, task.is_gated, claim_statuses, notes)
 
 
 def queue_fingerprint(state: snapshot.State) -> object:
@@ -82,14 +115,16 @@ class JobFingerprint(NamedTuple):
     is_terminating: bool
     phase: str
     spec: scheduling.PodGroupSpec
+    notes: Notes
 
 
 def job_fingerprint(job: entities.Job | None) -> JobFingerprint | None:
     """The fingerprint of a job; None without a job."""
     if job is None:
         return None
-    group = job.pod_group
-    return JobFingerprint(group.metadata.uid, job.is_terminating, job.phase, group.spec)
+    spec, metadata = job.pod_group.spec, job.pod_group.metadata
+    notes = Notes(metadata)
+    return JobFingerprint(metadata.uid, job.is_terminating, job.phase, spec, notes)
 
 
 def releases_reserved_room(before: JobFingerprint | None, after: JobFingerprint | None) -> bool:
