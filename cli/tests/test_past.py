@@ -118,6 +118,14 @@ def test_filters_reach_the_history(past: Past, strom: Any) -> None:
     assert past.requested[-1].namespace == ""
 
 
+def test_an_empty_history_says_that_it_was_filtered(api_server: Any, strom: Any) -> None:
+    api_server.keep_history(Past())
+    assert strom("history").stderr == "No attempts found in namespace default.\n"
+    for filtered in (("--user", "ann"), ("a",), ("--state", "F"), ("--since", "7d")):
+        listed = strom("history", *filtered)
+        assert listed.stderr == "No attempts in namespace default match the filter.\n"
+
+
 def test_the_table_has_the_columns_that_were_asked_for(past: Past, strom: Any) -> None:
     shown = strom("history", "--format", "job,index,elapsed,exit_code", "--limit", "2")
     assert shown.stdout.splitlines()[0].split() == ["JOB", "INDEX", "ELAPSED", "EXIT", "CODE"]
@@ -264,6 +272,7 @@ def test_a_time_is_a_date_a_time_or_a_duration_ago() -> None:
     assert time_options.time("7d", NOON, "--since") == NOON - timedelta(days=7)
     today = NOON.replace(hour=0)
     assert time_options.time("today", NOON, "--since") == today
+    assert time_options.time("now", NOON, "--until") == NOON
     assert time_options.time("yesterday", NOON, "--since") == today - timedelta(days=1)
     assert time_options.time("11:30", NOON, "--since") == NOON.replace(hour=11, minute=30)
     assert time_options.time("22:00", NOON, "--since") == today - timedelta(hours=2), "the latest"

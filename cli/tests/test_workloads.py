@@ -65,9 +65,11 @@ def test_list_shows_all_and_reports_an_empty_namespace(strom: Any, word: str) ->
     elsewhere = strom(word, "list", "-n", "other")
     assert (elsewhere.stdout, elsewhere.stderr) == ("", f"No {word}s found in namespace other.\n")
     assert strom(word, "list", "-l", "team=x").stderr == (
-        f"No {word}s found in namespace default.\n"
+        f"No {word}s in namespace default match the filter (1 without it).\n"
     )
-    assert strom(word, "list", "-A", "-l", "team=x").stderr == f"No {word}s found.\n"
+    assert strom(word, "list", "-A", "-l", "team=x").stderr == (
+        f"No {word}s match the filter (1 without it).\n"
+    )
 
 
 def test_objects_for_programs_have_their_kind(strom: Any, word: str) -> None:

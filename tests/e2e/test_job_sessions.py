@@ -159,6 +159,20 @@ def test_an_interrupt_ends_open_connections_without_a_traceback(url: str) -> Non
     assert b"Traceback" not in printed
 
 
+def test_a_signal_to_process_1_reaches_the_program_of_the_container(url: str) -> None:
+    """As ``scancel --signal=USR1`` asks a program for a checkpoint. In a container of an image the
+    program is process 1."""
+    program = "trap 'echo checkpoint; exit 0' USR1; echo on; while :; do sleep 0.1; done"
+    run(url, "run", "trained", "--cpus", "0.1", "--", "sh", "-c", program)
+    polling.until(lambda: run(url, "logs", "trained").stdout, lambda log: b"on" in log, WITHIN_S)
+    done = run(url, "exec", "trained", "--", "kill", "-USR1", "1")
+    assert done.returncode == 0, done.stderr
+    polling.until(
+        lambda: run(url, "logs", "trained").stdout, lambda log: b"checkpoint" in log, WITHIN_S
+    )
+    assert run(url, "wait", "trained").returncode == 0
+
+
 def test_the_python_client_runs_commands(url: str) -> None:
     with Client(url) as client:
         exec_result = client.exec("a", ["sh", "-c", "cat; exit 3"], stdin=b"in")

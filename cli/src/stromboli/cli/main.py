@@ -317,5 +317,7 @@ def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> l
         return [what, f"next: put options after the command; see {path} --help"]
     if context and (fields := usage_errors.fields_help(error, context.command)):
         return [what, f"next: {fields}"]
+    if context and (instead := usage_errors.sbatch_help(error, context.command)):
+        return [what.partition("; did you mean")[0], f"next: {instead}"]
     about = usage_errors.option_help(error, called)
     return [what, *about, f"next: see {path} --help"]

@@ -73,6 +73,17 @@ def fields_help(error: typer.TyperException, command: Any) -> str:
     return f"write {FIELDS} without dashes: {field}=VALUE; fields are {job_fields.FIELDS}"
 
 
+def sbatch_help(error: typer.TyperException, command: Any) -> str:
+    """What to write instead of an option of sbatch, for ``strom job run``; else empty."""
+    option = getattr(error, "option_name", None)
+    if not option or command.name != "run":
+        return ""
+    from stromboli.cli.job_specs import sbatch
+
+    instead = sbatch.counterpart(option)
+    return f"{option} is an option of sbatch; {instead}" if instead else ""
+
+
 def _question(names: list[str]) -> str:
     if not names:
         return ""

@@ -64,6 +64,9 @@ UNSUPPORTED = {
     "exclude": "set node affinity in a manifest",
     "exclusive": "request all CPUs of a node",
     "wait": "set --wait on the command line",
+    "test-only": "set --check on the command line",
+    "parsable": "set -o name on the command line",
+    "wrap": "write the command after two dashes: strom job run NAME -- COMMAND",
     "mail-user": "annotate the job with stromboli.sh/notify, see docs/notifications.md",
     "mail-type": "annotate the job with stromboli.sh/notify, see docs/notifications.md",
 }
@@ -118,6 +121,19 @@ def translate(words: Sequence[str]) -> Translation:
         if name in ("gres", "gpus", "gpus-per-node", "gpus-per-task") and _gpu_type(value):
             warnings.append(f"--{name}={value}: the GPU type is ignored; set a node selector")
     return Translation(tuple(translated), tuple(warnings), line_options.get("job-name", ""))
+
+
+def counterpart(option: str) -> str:
+    """What ``strom job run`` has instead of an option of sbatch, such as ``--mem`` or ``-p``; empty
+    if sbatch does not have it, either."""
+    name = SHORT.get(option[1:], option.removeprefix("--"))
+    if name not in KNOWN:
+        return ""
+    if name == "job-name":
+        return "write --name"
+    if name in _TRANSLATED:
+        return f"write {_TRANSLATED[name]('gpu' if name == 'gres' else '1')[0]}"
+    return UNSUPPORTED.get(name, "it has no counterpart in strom job run")
 
 
 def variables(job: str, title: str, queue: str, directory: str) -> dict[str, str]:

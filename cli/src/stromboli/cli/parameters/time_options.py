@@ -18,8 +18,8 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="TIME",
-        help="Start, UTC: 2026-01-31, 2026-01-31T12:00:00Z, 22:00, today, yesterday, or ago: "
-        "24h, 7d.",
+        help="Start, UTC: 2026-01-31, 2026-01-31T12:00:00Z, 22:00, today, yesterday, now, or "
+        "ago: 24h, 7d.",
     ),
 ]
 Until = Annotated[
@@ -32,10 +32,12 @@ Labels = Annotated[
 
 
 def time(text: str, now: datetime, option: str) -> datetime | None:
-    """A date or time, UTC if it has no zone, or a duration before ``now``; None for empty text.
-    ``22:00`` is the latest one before ``now``. Raises BadParameter."""
+    """A date or time, UTC if it has no zone, ``now``, or a duration before ``now``; None for empty
+    text. ``22:00`` is the latest one before ``now``. Raises BadParameter."""
     if not text:
         return None
+    if text.lower() == "now":
+        return now
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if (days := _DAYS_AGO.get(text.lower())) is not None:
         return midnight - timedelta(days=days)

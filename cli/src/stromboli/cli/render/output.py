@@ -85,12 +85,16 @@ def show_note(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def show_empty_list(what: str, namespace: str | None = None, *, unfiltered: int = 0) -> None:
+def show_empty_list(
+    what: str, namespace: str | None = None, *, unfiltered: int = 0, is_filtered: bool = False
+) -> None:
     """Report an empty list and its namespace, which may be a typo. ``unfiltered``: how many entries
-    the list would have without its filter."""
+    the list has without its filter; ``is_filtered``: it has a filter, and that number is unknown.
+    """
     where = f" in namespace {namespace}" if namespace else ""
-    if unfiltered:
-        show_note(f"No {what}{where} match the filter ({unfiltered} without it).")
+    if unfiltered or is_filtered:
+        more = f" ({unfiltered} without it)" if unfiltered else ""
+        show_note(f"No {what}{where} match the filter{more}.")
     else:
         show_note(f"No {what} found{where}.")
 

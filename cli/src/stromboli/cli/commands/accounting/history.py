@@ -183,7 +183,12 @@ def history(
     if export is not None:
         _export(export, attempts, selected_columns if columns else COLUMNS, now)
     elif not attempts and output_format is Format.TABLE:
-        output.show_empty_list("attempts", None if all_namespaces else namespace)
+        unfiltered = accounting.AttemptQuery(namespace=query.namespace, limit=query.limit)
+        output.show_empty_list(
+            "attempts",
+            None if all_namespaces else namespace,
+            is_filtered=query != unfiltered,
+        )
     else:
         if all_namespaces and not columns and output_format is Format.TABLE:
             selected_columns = ("namespace", *selected_columns)

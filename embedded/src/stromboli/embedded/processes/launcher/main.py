@@ -39,6 +39,10 @@ DRAIN_S = 2.0
 """Time limit for reading the last output once no writer is left."""
 EXEC_OUTPUT_BYTES = 1024
 F_SETPIPE_SZ = 1031
+FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that process 1 of a container passes on to its command, which is process 1 in images:
+``kill -USR1 1`` makes programs write a checkpoint. Others may come from outside, at the end of the
+node."""
 
 
 class ContainerView(TypedDict):
@@ -113,6 +117,9 @@ class Container:
         except children.StartError as error:
             send_message(refused=str(error))
             return
+        if os.getpid() == 1:
+            for number in FORWARDED:
+                signal.signal(number, self._forward)
         os.close(writing)
         send_message(started=True)
         os.set_blocking(0, False)
@@ -127,6 +134,11 @@ class Container:
             self._keep_time(time.monotonic())
         children.kill_all()
         self._finish()
+
+    def _forward(self, number: int, _: object) -> None:
+        if self._exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._main, number)
 
     def _start(self, command: list[str], output: int) -> int:
         return self._start_on(command, children.Streams(None, output, output))
