@@ -398,7 +398,7 @@ class ControllerCache:
                 ReconcileKey("job", key),
                 *_items(job_relations.creators(state)),
                 *(ReconcileKey("job", other) for other in others),
-                *_items(job_relations.flows_without_name(self._objects, key, state)),
+                *_items(job_relations.flows_of_name(self._objects, key)),
             )
         if kind in job_relations.MAKERS:
             return (
