@@ -78,3 +78,19 @@ def test_a_job_is_created_once_an_unreadable_job_of_its_name_is_deleted() -> Non
     harness.show(tombstone_of(make_job("f-a")))
     harness.settle()
     assert harness.names(kinds.JOBS) == ["f-a"]
+
+
+def test_a_job_is_created_once_that_of_another_flow_with_its_name_is_deleted() -> None:
+    """Flow ``f`` and template ``a-b`` name the same job as flow ``f-a`` and template ``b``."""
+    harness = test_flows.world_with("a-b", "b")
+    harness.submit(make_flow("f", {"a-b": []}))
+    harness.settle()
+    harness.submit(make_flow("f-a", {"b": []}))
+    harness.settle()
+    assert "FailedCreate" in harness.reasons()
+    harness.delete(kinds.JOB_FLOWS, "default/f")
+    harness.settle()
+    assert [
+        job.metadata.name
+        for job in harness.cache.children(harness.get(kinds.JOB_FLOWS, "default/f-a"))
+    ] == ["f-a-b"]

@@ -16,14 +16,14 @@ from services.scheduler.tests import test_deviceshare
 from services.scheduler.tests.support import default_sessions, sessions
 from services.scheduler.tests.test_engine import batch, synced_engine
 from stromboli.scheduler import engine
-from stromboli.scheduler.core import actions, cluster_clock, schedule, simulate
+from stromboli.scheduler.core import actions, schedule, simulate
 from stromboli.scheduler.core import policy as policies
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import external_calls, plugin_isolation, session_inputs
 from stromboli.scheduler.core.plugins.extender import extender
-from stromboli.shared import keys
+from stromboli.shared import cluster_clock, keys
 from stromboli.shared.api import core, meta
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log

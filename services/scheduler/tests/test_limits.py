@@ -7,9 +7,9 @@ import pytest
 
 from services.scheduler.tests.support import default_sessions
 from services.scheduler.tests.support.harness import SchedulerHarness
-from stromboli.scheduler.core import cluster_clock
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.model import task_classes
+from stromboli.shared import cluster_clock
 from stromboli.shared.api import meta, topology
 from stromboli.testkit import builders
 

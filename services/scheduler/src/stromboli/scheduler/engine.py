@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from stromboli.scheduler import instruments
-from stromboli.scheduler.core import cluster_clock, plugins, policy, schedule
+from stromboli.scheduler.core import plugins, policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache, subscriptions
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import configuration, durations
@@ -22,7 +22,7 @@ from stromboli.scheduler.core.framework import (
     session_inputs,
 )
 from stromboli.scheduler.core.framework import session as framework
-from stromboli.shared import envelope, errors, keys, snapshot, topics
+from stromboli.shared import cluster_clock, envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log

@@ -47,7 +47,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     if user_command is None:
         return None
     created = user_command.metadata.creation_timestamp
-    return None if created is None else created + WAITS
+    return None if created is None else cache.api_clock.host_time(created + WAITS)
 
 
 def _pending(cache: controller_cache.ControllerCache, key: str) -> Command | None:

@@ -229,7 +229,10 @@ class CommandExecutor:
             raw = await self._cluster.create(command.kind, command.namespace, body)
         written = self._observe(command.kind, raw)
         if written is not None:
-            controller_metrics.OWN.created(self._cache, written, self._clock())
+            now, created = self._clock(), written.metadata.creation_timestamp
+            if created is not None:
+                self._cache.api_clock.observe(created, now)
+            controller_metrics.OWN.created(self._cache, written, now)
         return written
 
     async def _create(self, command: commands.Create, group: str) -> None:

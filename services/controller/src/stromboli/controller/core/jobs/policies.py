@@ -113,7 +113,7 @@ def evaluate(
         )
         noted = waiting.get(_key(noted), noted)
         if policy_event.since is not None:
-            if policy_event.since + delay(policy) <= now:
+            if cache.api_clock.host_time(policy_event.since + delay(policy)) <= now:
                 due.append((matched, policy_event))
         elif noted.at <= now:
             standing.add(_key(noted))
@@ -126,7 +126,7 @@ def evaluate(
         if it.at <= now and key not in standing
     ]
     due.sort(key=lambda it: it[0] == REJECTED)  # policies of the job come first
-    policy_action = _order(job, due, listed)
+    policy_action = _order(cache, job, due, listed)
     delayed = tuple(it for it in waiting.values() if _may_come(job, it, listed, now))
     return PolicyDecision(policy_action, delayed, decides_deadline)
 
@@ -137,7 +137,9 @@ def watches_pending(job: Job) -> bool:
     return any(policy_events.POD_PENDING in it or "*" in it for it in named)
 
 
-def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
+def due(
+    cache: controller_cache.ControllerCache, job: Job, pods: Iterable[core.Pod]
+) -> datetime | None:
     """The time at which the next policy is due, without a change of the cluster. Reads ``pods``
     only for policies on pending pods: O(pods x policies)."""
     times = [it.at for it in job.status.delayed]
@@ -151,7 +153,7 @@ def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
                 pending = PolicyEvent((policy_events.POD_PENDING,), *about, since=created)
                 matched = _first_match(job, pending, listed)
                 if matched is not None:
-                    times.append(created + delay(listed[matched]))
+                    times.append(cache.api_clock.host_time(created + delay(listed[matched])))
     return min(times, default=None)
 
 
@@ -289,7 +291,10 @@ def _noted_event(job: Job, noted: DelayedAction) -> PolicyEvent:
 
 
 def _order(
-    job: Job, due: list[tuple[str, PolicyEvent]], listed: Mapping[str, LifecyclePolicy]
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    due: list[tuple[str, PolicyEvent]],
+    listed: Mapping[str, LifecyclePolicy],
 ) -> PolicyAction | None:
     """The first due action that is possible in this phase, combined for all events for which it is
     due."""
@@ -314,7 +319,7 @@ def _order(
         is_free = is_free and policy_event.is_node_rejection
         is_for_deadline = is_for_deadline or policy_event.is_deadline
         if listed[name].backoff is None:
-            not_before += default_backoff(job, policy_event)
+            not_before += map(cache.api_clock.host_time, default_backoff(job, policy_event))
     if action is None:
         return None
     pauses = [backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
@@ -370,7 +375,8 @@ def default_backoff(job: Job, policy_event: PolicyEvent) -> Iterator[datetime]:
     """The times from which the next attempt of a failed pod may begin, if its policy has no
     ``backoff``.
 
-    The time counts from the pod's creation, so a pod that ran for longer is restarted immediately.
+    The time counts from the pod's creation, by the API server's clock, so a pod that ran for longer
+    is restarted immediately.
     The back-off grows with the pod's attempts, but at most with the retries that the job has used,
     since users and evictions cause attempts, too. A rejection by the node uses no retry.
     """

@@ -155,7 +155,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     if job.status.state.phase in phase_changes.RULED:
         times += [_deadline(job), job.status.retry_at]
         pods = cache.pods_of(job) if policies.watches_pending(job) else ()
-        times += [policies.due(job, pods), debug_tool_pods.due(cache, job)]
+        times += [policies.due(cache, job, pods), debug_tool_pods.due(cache, job)]
     return min((at for at in times if at is not None and at > now), default=None)
 
 

@@ -57,4 +57,4 @@ def _waiting(
             and not kinds.JOBS.controls(pod)
             and pod.metadata.annotation(keys.GROUP_NAME) != unmanaged_pod_index.group_name(pod)
         ):
-            yield created + WARNED_AFTER, pod
+            yield cache.api_clock.host_time(created + WARNED_AFTER), pod

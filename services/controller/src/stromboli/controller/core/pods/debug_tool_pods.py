@@ -70,13 +70,15 @@ def carried_out(
 def due(cache: controller_cache.ControllerCache, job: Job) -> datetime | None:
     """The time at which the next failed pod of a tool is replaced. O(tools)."""
     tool_pods = [_found(cache, job, request.tool) for request in debug_tools.requested_tools(job)]
-    times = [_again_at(pod) for pod in tool_pods if pod is not None and tasks.has_finished(pod)]
+    times = [
+        _again_at(cache, pod) for pod in tool_pods if pod is not None and tasks.has_finished(pod)
+    ]
     return min((at for at in times if at is not None), default=None)
 
 
-def _again_at(pod: core.Pod) -> datetime | None:
+def _again_at(cache: controller_cache.ControllerCache, pod: core.Pod) -> datetime | None:
     created = pod.metadata.creation_timestamp
-    return None if created is None else created + AGAIN_AFTER
+    return None if created is None else cache.api_clock.host_time(created + AGAIN_AFTER)
 
 
 def _has_ended(cache: controller_cache.ControllerCache, job: Job, tool: str) -> bool:
@@ -180,7 +182,7 @@ def _pod(
     if tool_pod is not None:
         is_misplaced = tool_pod.spec.node_name not in {node for _, node in nodes}
         is_other = tool_pod.metadata.annotation(keys.TOOL_REQUEST) != _digest(request)
-        again_at = _again_at(tool_pod) if tasks.has_finished(tool_pod) else None
+        again_at = _again_at(cache, tool_pod) if tasks.has_finished(tool_pod) else None
         is_due = again_at is not None and again_at <= now
         if (is_misplaced or is_other or is_due) and not cache.is_terminating(tool_pod):
             yield _deletion(tool_pod)

@@ -26,7 +26,7 @@ from stromboli.controller.core.store import (
     topology_sources,
     unmanaged_pod_index,
 )
-from stromboli.shared import envelope, errors, keys, snapshot, topics
+from stromboli.shared import cluster_clock, envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.jobspec import data_sets, job_plugins, redaction
 from stromboli.shared.jobspec.validation.queueing import queues as rules
@@ -84,7 +84,7 @@ class ControllerCache:
         self._unreadable: dict[str, set[str]] = {}
         self.queue_usage = queue_accounting.QueueAccounting(max_queue_depth)
         self.topology_index = topology_index.TopologyIndex()
-        self.hardware = hardware_index.HardwareIndex()
+        self.hardware, self.plans = hardware_index.HardwareIndex(), job_plans.JobPlans()
         self.discovery: Mapping[str, topology_sources.Source] = {}
         """The sources of HyperNodes that the operator configured, by name."""
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
@@ -94,7 +94,7 @@ class ControllerCache:
         self._changed: dict[tuple[str, str], set[str]] = {}
         self._deleting, self._enqueuing = set[str](), set[str]()
         self._recorded = recorded_events.RecordedEvents()
-        self.plans = job_plans.JobPlans()
+        self.api_clock = cluster_clock.ClusterClock()
         self.eviction_cycles = eviction_cycles.EvictionCycles()
 
     # Reads
@@ -398,7 +398,7 @@ class ControllerCache:
                 ReconcileKey("job", key),
                 *_items(job_relations.creators(state)),
                 *(ReconcileKey("job", other) for other in others),
-                *_items(job_relations.flows_without_name(self._objects, key, state)),
+                *_items(job_relations.flows_of_name(self._objects, key)),
             )
         if kind in job_relations.MAKERS:
             return (

@@ -73,13 +73,9 @@ def creators(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
         yield "template", template
 
 
-def flows_without_name(
-    objects: snapshot.Snapshot, key: str, state: snapshot.State
-) -> Iterator[tuple[Maker, str]]:
-    """Flows that may need the name of a job that no flow created: they create theirs once it is
-    gone."""
-    if state is None or (isinstance(state, meta.Object) and kinds.JOB_FLOWS.controls(state)):
-        return
+def flows_of_name(objects: snapshot.Snapshot, key: str) -> Iterator[tuple[Maker, str]]:
+    """Flows that may need the name of this job: one that did not create it creates its own once
+    this one is gone."""
     for flow in prefixes(key):
         if objects.state(kinds.JOB_FLOWS, flow) is not None:
             yield "flow", flow
