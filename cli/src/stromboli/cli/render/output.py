@@ -40,7 +40,7 @@ NONE = "-"
 EMPTY = ("", NONE, "0")
 """Cells without information."""
 ZERO_IS_A_VALUE = ("INDEX", "EXIT", "EXIT CODE")
-"""Columns in which 0 is not a count: without its index a row does not say which pod it is."""
+"""Columns in which 0 is not a count: without its index a row does not identify its pod."""
 LAST_AT_LEAST = 24
 """Minimum width at which the last cell of a row is wrapped beside the others, and not below
 them.

@@ -77,7 +77,7 @@ def until(
     wanted = ENDS if phases is None else phases
 
     def explain() -> None:
-        with contextlib.suppress(CommandError):  # the wait goes on without it
+        with contextlib.suppress(CommandError):  # the wait continues without it
             explanation = client.explanation(namespace, name)
             for line in explanation_view.render(explanation, now=datetime.now(UTC)):
                 output.show_note(line)
