@@ -183,6 +183,16 @@ def test_indexes_that_have_ended_or_do_not_exist_are_not_cancelled(
     assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
 
 
+def test_an_index_of_an_array_that_has_ended_can_only_run_again(
+    api_server: Any, strom: Any
+) -> None:
+    """There are no values with which the array would be submitted again."""
+    strom(*ARRAY)
+    api_server.set_status("sweep", "Failed", array={"succeeded": "0-2"})
+    refused = strom("job", "cancel", "sweep[3]").stderr
+    assert "next: run the indexes again: strom job retry 'sweep[3]' -n default\n" in refused
+
+
 @pytest.mark.parametrize(
     ("words", "code", "shown"),
     [

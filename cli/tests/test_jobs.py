@@ -328,6 +328,14 @@ def test_wait_for_a_phase_ends_with_0_only_in_that_phase(
     assert (waited.exit_code, waited.stdout) == (code, "default/a: Aborted\n")
 
 
+def test_a_job_in_a_back_off_says_when_its_next_attempt_begins() -> None:
+    retry_at = builders.NOON + timedelta(seconds=20)
+    job = builders.make_job("a", status=batch.JobStatus(retry_count=2, retry_at=retry_at))
+    waits = "attempts  2 of 3 failed; the next one begins in 20s"
+    assert waits in job_view.facts(job, builders.NOON)
+    assert "attempts  2 of 3 failed" in job_view.facts(job, retry_at)
+
+
 def test_wait_is_over_when_the_phase_comes(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
     api_server.once_answered(A, lambda: api_server.write_status("a", "Running", running=1))

@@ -1,5 +1,7 @@
 """Typical mistakes of new users: each message has the fact and a next step, without a traceback."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,33 @@ def test_a_mistake_is_reported_with_the_fact_and_the_next_step(
     assert next_step in last
     assert "bug in strom" not in first
     assert refused.stdout == ""
+
+
+class Unauthorized(BaseHTTPRequestHandler):
+    """A server that accepts no token."""
+
+    def do_GET(self) -> None:
+        body = b'{"title":"Unauthorized","status":401,"detail":"the request has no token"}'
+        self.send_response(401)
+        self.send_header("content-type", "application/problem+json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Suppress the access log."""
+
+
+def test_a_missing_or_wrong_token_has_a_next_step_with_and_without_a_cluster(strom: Any) -> None:
+    """A user of ``strom up`` may have no kubectl, and a token of another server in STROM_TOKEN."""
+    with HTTPServer(("127.0.0.1", 0), Unauthorized) as server:
+        thread = threading.Thread(target=server.handle_request, daemon=True)
+        thread.start()
+        refused = strom("job", "list", "--server", f"http://127.0.0.1:{server.server_port}")
+        thread.join()
+    assert (refused.exit_code, refused.stderr.splitlines()[0]) == (
+        1,
+        "strom: jobs: the request has no token",
+    )
+    assert "with strom up, unset STROM_TOKEN and STROM_TOKEN_FILE" in refused.stderr
+    assert "on a cluster, export STROM_TOKEN=$(kubectl create token" in refused.stderr

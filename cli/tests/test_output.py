@@ -70,6 +70,20 @@ def test_finally_each_row_is_a_block_with_the_complete_name() -> None:
     ]
 
 
+def test_on_a_narrow_terminal_an_index_of_0_is_not_an_empty_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rows of an array's indexes 0 and 1 differ in nothing else."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    headers = ("TASK", "INDEX", "EXIT", "RESTARTS", "NODE")
+    assert output.table(headers, [("w", "0", "0", "0", "n1")], 24) == [
+        "w",
+        "  INDEX  0",
+        "  EXIT   0",
+        "  NODE   n1",
+    ]
+
+
 def test_a_table_that_grows_has_its_headers_once_and_its_columns_below_each_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

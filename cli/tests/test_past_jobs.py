@@ -124,6 +124,14 @@ def test_a_timeline_has_phases_and_a_bar_for_each_attempt(past: Past, strom: Any
     assert (past.requested[0].name, past.requested[1].uid) == ("a", "u1")
 
 
+def test_a_timeline_has_one_reason_for_the_last_phase(past: Past, strom: Any) -> None:
+    """The one of the last change, with numbers, and not a general text of its code."""
+    why = {"reason": "Stopped", "message": "1 of 6 indexes failed"}
+    past.found = (job("u1", phase="Failed", reason="Stopped", phases=(phase("Failed", 9, **why),)),)
+    lines = [line.split(None, 1) for line in strom("timeline", "a").stdout.splitlines()]
+    assert ["phase", "Failed (1 of 6 indexes failed)"] in lines
+
+
 def test_a_timeline_says_who_suspended_changed_and_deleted_the_job(past: Past, strom: Any) -> None:
     requests = (
         accounting.JobRequest(at=at(50), user="bob", action="AbortJob"),

@@ -30,13 +30,22 @@ def test_a_failed_job_names_its_reason_and_the_pods_that_failed_first() -> None:
         *(attempt(n, ended_at=builders.NOON + timedelta(hours=1)) for n in range(3, 6)),
     ]
     assert job_wait.why_it_failed(failed, attempts) == [
-        "  reason: PodFailed: maxRetry reached",
+        "  reason: maxRetry reached",
         "  pod a-w-1 on node n1: OOMKilled, exit code 137, attempt 1",
         "  pod a-w-2: exit code 1, attempt 1",
         "  pod a-w-3: attempt 1",
         "  and 2 more: strom job history a",
         "next: strom job logs a --task w --index 1 --attempt 1 -n default",
     ]
+
+
+def test_a_job_that_exceeded_its_time_limit_is_described_as_in_other_commands() -> None:
+    job = builders.make_job("a")
+    state = batch.JobState(
+        phase="Failed", reason="DeadlineExceeded", message="activeDeadlineSeconds 2 has passed"
+    )
+    failed = batch.Job(metadata=job.metadata, spec=job.spec, status=batch.JobStatus(state=state))
+    assert job_wait.why_it_failed(failed, []) == ["  reason: the time limit has passed"]
 
 
 def test_a_job_without_failed_pods_shows_only_what_its_status_has() -> None:

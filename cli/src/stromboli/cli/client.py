@@ -427,7 +427,8 @@ _KIND: dict[type[client_errors.ResponseError], type[CommandError]] = {
 EXISTS_NEXT = "choose another name; update it with strom apply -f FILE; or delete it"
 _NEXT = {
     400: "correct the errors and try again; nothing was written",
-    401: "show a token: export STROM_TOKEN=$(kubectl create token SERVICEACCOUNT -n NAMESPACE "
+    401: "with strom up, unset STROM_TOKEN and STROM_TOKEN_FILE, as the user who started it; on a "
+    "cluster, export STROM_TOKEN=$(kubectl create token SERVICEACCOUNT -n NAMESPACE "
     "--audience stromboli)",
     403: "ask a cluster administrator for a role",
     404: "correct --namespace, or create it first: strom apply -f FILE with a Namespace",

@@ -128,7 +128,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         *_array_lines(job),
         ("queue", spec.queue),
         ("gang", _gang(spec.min_available, total)),
-        ("attempts", _attempts(job)),
+        ("attempts", _attempts(job, now)),
         ("created", f"{_time(job.metadata.creation_timestamp)}"),
     ]
     if not spec.scheduler_name:
@@ -230,11 +230,15 @@ def index_results(job: batch.Job, wanted: indexes.Indexes) -> dict[str, indexes.
     return {word: these for word, all_of_it in outcomes if (these := wanted - (wanted - all_of_it))}
 
 
-def _attempts(job: batch.Job) -> str:
-    """The number of failed attempts, out of ``maxRetry``; the first attempt counts."""
+def _attempts(job: batch.Job, now: datetime) -> str:
+    """The number of failed attempts, out of ``maxRetry``; the first attempt counts. During a
+    back-off, when the next one begins."""
     free = job.status.asked_retries
     restarts = "1 restart costs" if free == 1 else f"{free} restarts cost"
     beside = f", and {restarts} none" if free else ""
+    retry_at = job.status.retry_at
+    if retry_at is not None and retry_at > now:
+        beside += f"; the next one begins in {output.age(now, retry_at)}"
     return f"{job.status.retry_count - free} of {job.spec.max_retry} failed{beside}"
 
 

@@ -39,6 +39,8 @@ NONE = "-"
 """The text of an empty cell, so that every row has the same number of fields for ``awk``."""
 EMPTY = ("", NONE, "0")
 """Cells without information."""
+ZERO_IS_A_VALUE = ("INDEX", "EXIT", "EXIT CODE")
+"""Columns in which 0 is not a count: without its index a row does not identify its pod."""
 LAST_AT_LEAST = 24
 """Minimum width at which the last cell of a row is wrapped beside the others, and not below
 them.
@@ -242,10 +244,14 @@ def _without_empty_columns(
     """The table without its empty columns; the first column is always kept."""
     kept = [
         number
-        for number in range(len(headers))
-        if number == 0 or any(row[number] not in EMPTY for row in cells)
+        for number, header in enumerate(headers)
+        if number == 0 or any(not _is_empty(header, row[number]) for row in cells)
     ]
     return [headers[number] for number in kept], [[row[number] for number in kept] for row in cells]
+
+
+def _is_empty(header: str, cell: str) -> bool:
+    return cell in EMPTY and not (cell == "0" and header in ZERO_IS_A_VALUE)
 
 
 def _wrapped(cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
@@ -265,7 +271,7 @@ def _block(headers: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     room = max(width - label - 4, 8)
     lines = [_styled(name, bold=True)]
     for header, cell in zip(headers[1:], cells, strict=True):
-        if cell in EMPTY:
+        if _is_empty(header, cell):
             continue
         for number, part in enumerate(textwrap.wrap(cell, room, break_long_words=False)):
             lines.append(f"  {'' if number else header:<{label}}  {_styled(part)}")

@@ -42,13 +42,17 @@ class OnEvict(StrEnum):
 
 NodesOption = Annotated[
     Path,
-    typer.Option(help="Nodes as CSV: name,count,cpu,memory_gib,gpu,labels.", metavar="FILE"),
+    typer.Option(
+        help="Nodes as CSV with columns such as name, count, cpu, memory_gib, gpu and labels; only "
+        "name is required. docs/simulation.md lists all.",
+        metavar="FILE",
+    ),
 ]
 JobsOption = Annotated[
     Path,
     typer.Option(
-        help="Jobs as CSV: job,submit_s,duration_s,tasks,min_available,cpu,memory_gib,gpu,queue,"
-        "priority,preemptable. Only submit_s and duration_s are required.",
+        help="Jobs as CSV with columns such as job, submit_s, duration_s, tasks, cpu, gpu, queue "
+        "and priority; only submit_s and duration_s are required. docs/simulation.md lists all.",
         metavar="FILE",
     ),
 ]

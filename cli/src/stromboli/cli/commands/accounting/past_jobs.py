@@ -166,7 +166,9 @@ def _evictions(client: "Client", namespace: str, uid: str) -> Iterator[accountin
 
 
 def _facts(record: accounting.JobRecord) -> list[str]:
-    why = phases.in_words(record.reason, "")
+    last = record.phases[-1] if record.phases else None
+    message = last.message if last is not None and last.phase == record.phase else ""
+    why = phases.in_words(record.reason, message)
     known = [
         ("job", f"{record.namespace}/{record.name}"),
         ("uid", record.uid),

@@ -87,7 +87,8 @@ def _cancel(client: "Client", namespace: str, name: str, indexes: str) -> None:
     try:
         client.send(job_calls.change(namespace, name, cancelled_indexes=indexes))
     except CommandError as error:
-        raise without_paths(error, f"strom job retry '{name}[{indexes}]' -n {namespace}") from None
+        again = f"run the indexes again: strom job retry '{name}[{indexes}]' -n {namespace}"
+        raise without_paths(error, again) from None
 
 
 suspend = _action(
@@ -128,6 +129,9 @@ delete = _bulk_command(
 )
 
 
+SUBMIT_AGAIN = "submit it again with these values"
+
+
 def scale(
     name: options.JobName,
     replicas: Annotated[
@@ -158,18 +162,18 @@ def scale(
             applied = client.scale(namespace, name, replicas, task or "", minimum)
         except CommandError as error:
             field = f"replicas.{task}" if task else "replicas"
-            again = f"strom job resubmit {name} {field}={replicas} -n {namespace}"
+            again = f"{SUBMIT_AGAIN}: strom job resubmit {name} {field}={replicas} -n {namespace}"
             raise without_paths(error, again) from None
     output.show_lines([f"{output.title(kinds.JOBS, name)} {applied.result}"])
 
 
 def without_paths(error: CommandError, again: str) -> CommandError:
     """The error with names of fields instead of JSON paths: the user wrote no manifest. ``again``:
-    the command that submits the job again with the values, if it has ended."""
+    the next step if the job has ended."""
     violations = getattr(error, "violations", ())
     ended = [it.reason for it in violations if it.path.startswith(_STATUS)]
     if ended:
-        return CommandError(error.what, ended[0], f"submit it again with these values: {again}")
+        return CommandError(error.what, ended[0], again)
     details = tuple(
         ": ".join(
             filter(None, (_field(it.path), "; ".join(filter(None, (it.reason, it.expected)))))

@@ -66,7 +66,8 @@ def set_fields(
         try:
             applied = client.send(call)
         except CommandError as error:
-            again = f"strom job resubmit {name} {' '.join(assignments)} -n {namespace}"
+            command = f"strom job resubmit {name} {' '.join(assignments)} -n {namespace}"
+            again = f"{job_changes.SUBMIT_AGAIN}: {command}"
             raise job_changes.without_paths(error, again) from None
     output.show_lines([f"{output.title(kinds.JOBS, name)} {applied.result}"])
 

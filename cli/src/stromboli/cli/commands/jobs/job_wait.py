@@ -12,7 +12,7 @@ from stromboli.cli import options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import explanation_view, job_view, output
-from stromboli.client.phases import ENDS, phase_of
+from stromboli.client.phases import ENDS, phase_of, reason_of
 from stromboli.shared.api import batch
 from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.shared.formats import indexes
@@ -77,7 +77,7 @@ def until(
     wanted = ENDS if phases is None else phases
 
     def explain() -> None:
-        with contextlib.suppress(CommandError):  # the wait goes on without it
+        with contextlib.suppress(CommandError):  # the wait continues without it
             explanation = client.explanation(namespace, name)
             for line in explanation_view.render(explanation, now=datetime.now(UTC)):
                 output.show_note(line)
@@ -136,8 +136,7 @@ def _until_indexes(
 def why_it_failed(job: batch.Job, attempts: Sequence[TaskAttempt]) -> list[str]:
     """The reason in the job's status, the first failed attempts with node, reason and exit code,
     and the command that shows the log of the first one. Pure."""
-    state = job.status.state
-    reason = ": ".join(part for part in (state.reason, state.message) if part)
+    reason = reason_of(job)
     lines = [f"  reason: {reason}"] if reason else []
     failed = [each for each in attempts if each.state == "Failed" or each.exit_code]
     failed.sort(key=lambda each: (each.ended_at is None, each.ended_at))
