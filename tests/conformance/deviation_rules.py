@@ -294,9 +294,9 @@ RULES = (
     Rule(
         "idle, left-over and reclaimed room count together",
         joined_room,
-        2,
+        1,
         "starves a gang whose queue deserves the room",
-        ("c-700037", "d-700528"),
+        ("c-700037",),
     ),
     Rule(
         "no victims that would be served first",

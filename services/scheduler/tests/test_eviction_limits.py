@@ -167,7 +167,8 @@ class Arena:
 
 def test_without_the_plugin_two_may_throw_each_other_out_indefinitely() -> None:
     """What the next rules are for: it is no fault of the jobs."""
-    arena = Arena([2, 4], [("b", "low", 1, 3), ("a", "high", 2, 3)], limited=False)
+    jobs = [("b", "high", 1, 2), ("a", "high", 1, 2), ("a", "low", 3, 4)]
+    arena = Arena([4, 4], jobs, limited=False)
     assert sum(arena.step()[1] for _ in range(100)) > 20
 
 

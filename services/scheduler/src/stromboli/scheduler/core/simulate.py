@@ -8,7 +8,7 @@ replace their members. Other fields are ignored.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -131,11 +131,20 @@ def run(
 
 def run_actions(opened: session.Session) -> None:
     """Evict from reserved nodes, run the configured actions and the borrowing pass, and close the
-    session."""
+    session.
+
+    If a gang is admitted after an action that could have placed it, another session follows: the
+    admission alone starts none.
+    """
     reservation_evictions.evict(opened)
+    has_placed, admitted = False, opened.decisions.admitted
     for name in opened.configuration.actions:
+        before = len(admitted)
         with opened.timed(timing.ACTION, name):
             actions.find(name)(opened)
+        if has_placed and len(admitted) > before:
+            opened.request_session_at(opened.now + timedelta.resolution)
+        has_placed = has_placed or name != "enqueue"
     if "allocate" in opened.configuration.actions:
         borrowing.borrow(opened)
     opened.close()

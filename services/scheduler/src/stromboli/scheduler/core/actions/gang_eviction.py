@@ -43,15 +43,16 @@ def make_room(
     *,
     whole_allowed: bool,
     with_surplus: bool = True,
-) -> None:
-    """Evict what the job needs and nominate its tasks, or change nothing.
+) -> frozenset[str]:
+    """Evict what the job needs and nominate its tasks, or change nothing. Returns as
+    ``victim_search.commit_if_ready``.
 
     As in Volcano, the search first plans for all pending tasks (``with_surplus``). If that fails,
     it plans for the minimum, which is what the job needs to start.
     """
     waiting = _pending_tasks(ssn, job)
     if not waiting:
-        return
+        return eviction_rules.NO_QUEUES
     rows = ssn.nodes.rows
     # A victim whose node is gone makes no room.
     willing = [task for task in _evictable(ssn, candidates) if task.node in rows]
@@ -74,8 +75,8 @@ def make_room(
                 if eviction is not None:
                     trial, bundles = eviction
                     ended = [each.victims for each in bundles if each.is_inseparable]
-                    victim_search.commit_if_ready(ssn, job, trial, _rules(action), ended)
-                    return
+                    return victim_search.commit_if_ready(ssn, job, trial, _rules(action), ended)
+    return eviction_rules.NO_QUEUES
 
 
 def _pending_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task]:

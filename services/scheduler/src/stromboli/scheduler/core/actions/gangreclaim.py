@@ -1,6 +1,6 @@
 """The action ``gangreclaim``: a starving gang reclaims what other queues use above their share."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from stromboli.scheduler.core.actions import eviction_rules, gang_eviction, victim_bundles
 from stromboli.scheduler.core.framework import session
@@ -27,19 +27,23 @@ def _reclaim_for(
     has_claim = ssn.preemptive(queue, eviction_rules.pending_tasks(ssn, job))
     least = gang_eviction.minimum_tasks(ssn, job)
     if has_claim or (least and ssn.preemptive(queue, least)):
-        gang_eviction.make_room(
+        spared = {job.queue}  # and the queues that would take the room back
+        while more := gang_eviction.make_room(
             ssn,
             victim_bundles.RECLAIM,
             job,
-            _victims_of_other_queues(ssn, job),
+            _victims_of_other_queues(ssn, spared),
             whole_allowed=whole_allowed,
             with_surplus=has_claim,
-        )
+        ):
+            spared |= more
 
 
-def _victims_of_other_queues(ssn: session.Session, job: entities.Job) -> Iterator[entities.Task]:
+def _victims_of_other_queues(
+    ssn: session.Session, spared: Container[str]
+) -> Iterator[entities.Task]:
     for other in ssn.jobs.values():
-        if other.queue != job.queue and ssn.queue_of(other).reclaimable:
+        if other.queue not in spared and ssn.queue_of(other).reclaimable:
             for task in other.with_status(entities.Status.RUNNING):
                 if task.preemptable:
                     yield task

@@ -42,15 +42,29 @@ def run(ssn: session.Session) -> None:
 def _reclaim_for(
     ssn: session.Session, job: entities.Job, victims: eviction_rules.VictimIndex
 ) -> None:
+    """Evict for the job, and spare queues that would take the room back."""
+    spared = eviction_rules.NO_QUEUES
+    while more := _reclaim_from_others(ssn, job, victims, spared):
+        spared |= more
+
+
+def _reclaim_from_others(
+    ssn: session.Session,
+    job: entities.Job,
+    victims: eviction_rules.VictimIndex,
+    spared: frozenset[str],
+) -> frozenset[str]:
+    """Evict tasks of other queues than those spared. Returns as ``commit_if_ready``."""
     queue = ssn.queue_of(job)
 
     def may_place(task: entities.Task) -> bool:
         return ssn.preemptive(queue, [task]) and ssn.finder.pre_predicate(task) is None
 
     # Computed once: evictions for this gang only remove jobs from the list.
-    others = functools.cache(
-        lambda: victims.jobs_for(job, lambda other: _is_reclaimable(ssn, queue, other.key))
-    )
+    @functools.cache
+    def others() -> frozenset[str]:
+        known = victims.jobs_for(job, lambda other: _is_reclaimable(ssn, queue, other.key))
+        return frozenset(key for key in known if ssn.jobs[key].queue not in spared)
 
     def search(choose: ChooseRoom) -> victim_search.MakeRoom:
         failed: dict[entities.TaskClass, int] = {}
@@ -77,7 +91,7 @@ def _reclaim_for(
 
     alternatives = search(_least_evicted), search(most_tasks)
     rules = victim_search.SearchRules(NAME, may_place, search(_first), nominates_idle, alternatives)
-    victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
+    return victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
 
 
 def _choices(

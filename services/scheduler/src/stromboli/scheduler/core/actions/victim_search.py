@@ -24,10 +24,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.actions import gang_packing, topology_placement
+from stromboli.scheduler.core.actions import eviction_rules, gang_packing, topology_placement
 from stromboli.scheduler.core.framework import session, statement
 from stromboli.scheduler.core.model import entities, resource_vectors
-from stromboli.scheduler.core.placement import extension_points
 
 ALLOCATE = "allocate"
 """The action that binds to idle room."""
@@ -75,8 +74,9 @@ def evict_for_gang(
     job: entities.Job,
     tasks: Sequence[entities.Task],
     rules: SearchRules,
-) -> None:
-    """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in task order."""
+) -> frozenset[str]:
+    """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in task order.
+    Returns as ``commit_if_ready``."""
     stmt = ssn.statement()
     place(ssn, job, tasks, rules, stmt)
     is_partial = stmt.operations and not ssn.job_pipelined(job)
@@ -89,7 +89,7 @@ def evict_for_gang(
             place(ssn, job, gang_packing.largest_first(ssn, needed), other, stmt)
             if ssn.job_pipelined(job):
                 break
-    commit_if_ready(ssn, job, stmt, rules)
+    return commit_if_ready(ssn, job, stmt, rules)
 
 
 def place(
@@ -140,7 +140,7 @@ def nominate(
     is room."""
     if not rules.may_place(task):
         return False
-    free = nodes_with_free_room(ssn, task)
+    free = eviction_rules.nodes_with_free_room(ssn, task)
     if free.any():
         idle = free & ssn.finder.fits_idle(task)
         node_room: NodeRoom | None = NodeRoom(
@@ -163,20 +163,26 @@ def commit_if_ready(
     stmt: statement.Statement,
     rules: SearchRules,
     inseparable: Iterable[Sequence[entities.Task]] = (),
-) -> None:
+) -> frozenset[str]:
     """Commit the part of the statement that the gang needs, if the gang can then start; otherwise
     discard the statement.
 
-    ``inseparable``: groups of victims that are spared together or not at all.
+    ``inseparable``: groups of victims that are spared together or not at all. Returns the queues
+    that would take the room back (``eviction_rules``), for which the statement was discarded.
     """
     if not ssn.job_pipelined(job):
         stmt.discard()
-        return
+        return eviction_rules.NO_QUEUES
     reprieve_victims(ssn, stmt, inseparable)
     if _is_idle_alone(ssn, stmt) and _leaves_idle(ssn, stmt, rules):
         stmt.discard()
+        return eviction_rules.NO_QUEUES
+    taking_back = eviction_rules.queues_that_take_back(ssn, job, stmt)
+    if taking_back:
+        stmt.discard()
     else:
         stmt.commit()
+    return taking_back
 
 
 def _is_idle_alone(ssn: session.Session, stmt: statement.Statement) -> bool:
@@ -387,17 +393,6 @@ def _reprievable(
             left = trial
             tasks.append(group)
     return tasks
-
-
-def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension_points.Mask:
-    """Return the nodes on which the task fits without an eviction; none if it exceeds its queue's
-    quota."""
-    if not ssn.allocatable(ssn.queue_of(ssn.jobs[task.job]), task):
-        return np.zeros(len(ssn.nodes), np.bool_)
-    mask: extension_points.Mask = ssn.finder.filter_result(
-        task
-    ).passed_in_future & ssn.finder.fits_future(task)
-    return mask
 
 
 def _sufficient_victims(
