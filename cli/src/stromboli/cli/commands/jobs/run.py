@@ -339,7 +339,7 @@ def run(
     if sum((dry_run, check, wait)) > 1:
         raise typer.BadParameter("set at most one of them", param_hint="--dry-run, --check, --wait")
     if image == "t":  # kubectl's -it, which is read as --image t
-        why = "a job has no terminal; open one in its running pod: strom job exec JOB -it"
+        why = "a job has no terminal; open one in its running pod: strom job exec JOB -i -t -- bash"
         raise typer.BadParameter(why, param_hint="-it")
     if timeout is not None and not wait:
         raise typer.BadParameter("requires --wait", param_hint="--timeout")

@@ -82,7 +82,7 @@ class Reader:
         self.ends: dict[str, int] = {}
         self.at_end: dict[str, float] = {}
         self._positions: dict[structs.TopicPartition, int] = {}
-        """Position of each partition, asked for once after each fetch."""
+        """Position of each partition, read from the consumer once after each fetch."""
         self._polled: dict[structs.TopicPartition, tuple[int, float]] = {}
         self._behind: dict[str, int] = {}
 
