@@ -70,7 +70,7 @@ def mpi_sif(image_file_tools: ImageFileTools, tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("mpi")
     built, files = folder / "mpi.sif", folder / "files"
     with Path(image_file_tools.mpi_image).open("rb") as tar:
-        squash = [image_file_tools.mksquashfs, "-", str(files), "-tar", "-quiet", "-comp", "zstd"]
+        squash = [image_file_tools.mksquashfs, "-", str(files), "-tar", "-quiet"]
         subprocess.run(squash, stdin=tar, check=True, capture_output=True, timeout=240)
     partition = {
         "datatype": 4,
@@ -112,7 +112,12 @@ def manifest(image: Path) -> dict[str, object]:
         ),
     ]
     master = f"mpiexec --allow-run-as-root --host $MPI_HOST -np 2 python3 -c '{PROGRAM}'"
-    values = {"IMAGE": str(image), "MASTER": master, "WORKER": f"{SSHD} -D", "ENV": environment}
+    values = {
+        "IMAGE": str(image),
+        "MASTER": master,
+        "WORKER": f"chmod 755 /run/sshd; {SSHD} -D",
+        "ENV": environment,
+    }
 
     def filled(value: object) -> object:
         if isinstance(value, dict):
