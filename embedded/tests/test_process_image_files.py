@@ -4,8 +4,6 @@ The image has one static program, busybox, so it is built in a second and withou
 """
 
 import os
-import platform
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,14 +13,11 @@ from embedded.tests.process_pods import Document, ProcessCluster, phase, state
 from stromboli.embedded.cluster import EmbeddedCluster, Kubelet
 from stromboli.embedded.processes.core import image_files
 from stromboli.shared.cluster import pod_sessions
-from stromboli.testkit.parts import ports
+from stromboli.testkit.parts import ports, sif_files
 from stromboli.testkit.parts.tools import ImageFileTools
 
 pytestmark = [pytest.mark.sif, pytest.mark.timeout(300)]
 
-MACHINE = platform.machine()
-ARCHITECTURES = {"x86_64": 2, "aarch64": 4}
-"""Numbers of architectures in SIF files."""
 APPLETS = ("sh", "cat", "echo", "hostname", "id", "ls", "nc", "sleep", "stat", "touch", "true")
 RUN_SCRIPT = "#!/bin/sh\necho run script of $*\n"
 
@@ -50,18 +45,8 @@ def sandbox(image_file_tools: ImageFileTools, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def sif(image_file_tools: ImageFileTools, sandbox: Path) -> Path:
     """The same as a SIF file."""
-    built, files = sandbox.with_name("train.sif"), sandbox.with_name("files")
-    tool = [image_file_tools.singularity, "sif"]
-    # `singularity build` does the same and more: it asks a server of keys.
-    partition = {"datatype": 4, "parttype": 2, "partfs": 1, "partarch": ARCHITECTURES[MACHINE]}
-    options = [f"--{name}={value}" for name, value in {**partition, "groupid": 1}.items()]
-    for command in (
-        [image_file_tools.mksquashfs, str(sandbox), str(files), "-noappend", "-quiet"],
-        [*tool, "new", str(built)],
-        [*tool, "add", *options, str(built), str(files)],
-    ):
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+    built = sandbox.with_name("train.sif")
+    sif_files.write(image_file_tools, sandbox, built)
     return built
 
 

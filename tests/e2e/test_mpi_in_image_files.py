@@ -1,8 +1,6 @@
 """OpenMPI's own mpiexec over ssh between two process nodes, whose containers are one SIF file."""
 
 import os
-import platform
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,14 +8,13 @@ import pytest
 import yaml
 
 from stromboli.client import Client
+from stromboli.testkit.parts import sif_files
 from stromboli.testkit.parts.tools import ImageFileTools
 from tests.e2e.conftest import Embedded
 
 pytestmark = [pytest.mark.sif, pytest.mark.timeout(600)]
 
 ENDED_WITHIN_S = 240.0
-ARCHITECTURES = {"x86_64": 2, "aarch64": 4}
-"""Numbers of architectures in SIF files."""
 SSHD = "/usr/sbin/sshd -p 2222 -o ListenAddress=$POD_IP"
 """Containers share the machine's network, so each one listens at its own address."""
 PROGRAM = """
@@ -67,23 +64,8 @@ spec:
 @pytest.fixture(scope="module")
 def mpi_sif(image_file_tools: ImageFileTools, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SIF file with OpenMPI and sshd."""
-    folder = tmp_path_factory.mktemp("mpi")
-    built, files = folder / "mpi.sif", folder / "files"
-    with Path(image_file_tools.mpi_image).open("rb") as tar:
-        squash = [image_file_tools.mksquashfs, "-", str(files), "-tar", "-quiet"]
-        subprocess.run(squash, stdin=tar, check=True, capture_output=True, timeout=240)
-    partition = {
-        "datatype": 4,
-        "parttype": 2,
-        "partfs": 1,
-        "partarch": ARCHITECTURES[platform.machine()],
-        "groupid": 1,
-    }
-    options = [f"--{name}={value}" for name, value in partition.items()]
-    tool = [image_file_tools.singularity, "sif"]
-    subprocess.run([*tool, "new", str(built)], check=True, capture_output=True, timeout=60)
-    add = [*tool, "add", *options, str(built), str(files)]
-    subprocess.run(add, check=True, capture_output=True, timeout=60)
+    built = tmp_path_factory.mktemp("mpi") / "mpi.sif"
+    sif_files.write(image_file_tools, Path(image_file_tools.mpi_image), built)
     return built
 
 

@@ -7,19 +7,24 @@ from stromboli.shared.api import batch
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 
-def suspended_and_resumed(action: str) -> CoreHarness:
-    """The first of two workers succeeds, then a user suspends and resumes the job. A policy names
-    an action for the end of the workers; a server beside them runs until then."""
-    policy = batch.LifecyclePolicy(event="TaskCompleted", action=action)
-    tasks = [make_task("ps"), make_task("worker", replicas=2, policies=[policy])]
-    harness = running(make_job(tasks=tasks))
-    harness.change_pod("default/j1-worker-0", "Succeeded")
+def suspend_and_resume(harness: CoreHarness, succeeded: str) -> None:
+    """A pod succeeds, then a user suspends the job and, once its pods are gone, resumes it."""
+    harness.change_pod(succeeded, "Succeeded")
     harness.settle()
     harness.submit(make_command("c1", "AbortJob", harness.job()))
     harness.settle()
     reap_all(harness)
     harness.submit(make_command("c2", "ResumeJob", harness.job()))
     harness.settle()
+
+
+def suspended_and_resumed(action: str) -> CoreHarness:
+    """The first of two workers succeeds, then a user suspends and resumes the job. A policy names
+    an action for the end of the workers; a server beside them runs until then."""
+    policy = batch.LifecyclePolicy(event="TaskCompleted", action=action)
+    tasks = [make_task("ps"), make_task("worker", replicas=2, policies=[policy])]
+    harness = running(make_job(tasks=tasks))
+    suspend_and_resume(harness, "default/j1-worker-0")
     go_on(harness)
     return harness
 
@@ -54,13 +59,7 @@ def with_clients_resumed() -> CoreHarness:
     tasks = [make_task("server"), make_task("client", replicas=2, depends_on=["server"])]
     harness = running(make_job(tasks=tasks))
     go_on(harness)
-    harness.change_pod("default/j1-client-0", "Succeeded")
-    harness.settle()
-    harness.submit(make_command("c1", "AbortJob", harness.job()))
-    harness.settle()
-    reap_all(harness)
-    harness.submit(make_command("c2", "ResumeJob", harness.job()))
-    harness.settle()
+    suspend_and_resume(harness, "default/j1-client-0")
     harness.enqueue(harness.group_key())
     harness.settle()
     return harness

@@ -84,7 +84,7 @@ class ControllerCache:
         self._unreadable: dict[str, set[str]] = {}
         self.queue_usage = queue_accounting.QueueAccounting(max_queue_depth)
         self.topology_index = topology_index.TopologyIndex()
-        self.hardware, self.plans = hardware_index.HardwareIndex(), job_plans.JobPlans()
+        self.hardware = hardware_index.HardwareIndex()
         self.discovery: Mapping[str, topology_sources.Source] = {}
         """The sources of HyperNodes that the operator configured, by name."""
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
@@ -94,6 +94,7 @@ class ControllerCache:
         self._changed: dict[tuple[str, str], set[str]] = {}
         self._deleting, self._enqueuing = set[str](), set[str]()
         self._recorded = recorded_events.RecordedEvents()
+        self.plans = job_plans.JobPlans()
         self.api_clock = cluster_clock.ClusterClock()
         self.eviction_cycles = eviction_cycles.EvictionCycles()
 
@@ -424,8 +425,7 @@ class ControllerCache:
         elif state is None:
             items = []
         else:
-            # A pod of another owner, or an unreadable one, may have a name that one of our jobs
-            # needs.
+            # A pod of another owner, or an unreadable one, may have a name that our jobs need.
             owners = (it for it in job_relations.prefixes(key) if self.job(it) is not None)
             items = [ReconcileKey("job", owner) for owner in owners]
         group = group_of(state) if isinstance(state, core.Pod) else None

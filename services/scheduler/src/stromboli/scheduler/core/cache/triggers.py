@@ -16,9 +16,9 @@ _RESERVING_PHASES = ("Inqueue", "Running")
 """Phases in which a job's minimum resources count as used by its queue."""
 
 
-class Notes:
-    """The labels and scheduling annotations of an object. Plugins read many of them: of pods on
-    nodes, whether they may be evicted, or whether their devices are set up.
+class SchedulingMetadata:
+    """The labels and scheduling annotations of an object, for comparisons. Plugins read many of
+    them: of pods on nodes, whether they may be evicted, or whether their devices are set up.
 
     Ids of decisions do not count: outcomes and other fields show their effect.
     """
@@ -29,7 +29,7 @@ class Notes:
         self._metadata = metadata
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Notes):
+        if not isinstance(other, SchedulingMetadata):
             return NotImplemented
         first, second = self._metadata, other._metadata
         if (first.labels or {}) != (second.labels or {}):
@@ -41,20 +41,20 @@ class Notes:
 
 
 def _filtered(metadata: meta.ObjectMeta) -> dict[str, str]:
-    notes = scheduling_view.scheduling_annotations(metadata.annotations)
-    notes.pop(keys.DECISION, None)
-    return notes
+    annotations = scheduling_view.scheduling_annotations(metadata.annotations)
+    annotations.pop(keys.DECISION, None)
+    return annotations
 
 
 class PodPlacement(NamedTuple):
-    """The node that a pod uses and what it uses there; ``shape`` and ``notes`` are None for an
-    unreadable pod."""
+    """The node that a pod uses and what it uses there; ``shape`` and ``metadata`` are None for
+    an unreadable pod."""
 
     node: str
     shape: requirements.PodRequirements | None
     status: entities.Status | None
     is_terminating: bool
-    notes: Notes | None
+    metadata: SchedulingMetadata | None
 
 
 def placement_of(
@@ -70,10 +70,10 @@ def placement_of(
             return None
         status = task.status if with_status else None
         is_terminating = task.status is entities.Status.RELEASING
-        shape, notes = task.task_class.shape, Notes(task.pod.metadata)
-        return PodPlacement(task.node, shape, status, is_terminating, notes)
+        shape, metadata = task.task_class.shape, SchedulingMetadata(task.pod.metadata)
+        return PodPlacement(task.node, shape, status, is_terminating, metadata)
     node = of.unreadable.node_of(key)
-    return PodPlacement(node, None, None, is_terminating=False, notes=None) if node else None
+    return PodPlacement(node, None, None, is_terminating=False, metadata=None) if node else None
 
 
 def may_attract(of: cluster_model.ClusterModel, key: str) -> bool:
@@ -92,8 +92,9 @@ def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, 
         return (of.problems.get(("pod", key)), of.unreadable.lost.get(key))
     nominated = task.pod.status.nominated_node_name
     known = (task.uid, task.job, task.role, task.priority, task.status, task.node, nominated)
-    claim_statuses, notes = task.pod.status.resource_claim_statuses, Notes(task.pod.metadata)
-    return (*known, task.task_class, task.is_gated, claim_statuses, notes)
+    claim_statuses = task.pod.status.resource_claim_statuses
+    metadata = SchedulingMetadata(task.pod.metadata)
+    return (*known, task.task_class, task.is_gated, claim_statuses, metadata)
 
 
 def queue_fingerprint(state: snapshot.State) -> object:
@@ -115,16 +116,16 @@ class JobFingerprint(NamedTuple):
     is_terminating: bool
     phase: str
     spec: scheduling.PodGroupSpec
-    notes: Notes
+    metadata: SchedulingMetadata
 
 
 def job_fingerprint(job: entities.Job | None) -> JobFingerprint | None:
     """The fingerprint of a job; None without a job."""
     if job is None:
         return None
-    spec, metadata = job.pod_group.spec, job.pod_group.metadata
-    notes = Notes(metadata)
-    return JobFingerprint(metadata.uid, job.is_terminating, job.phase, spec, notes)
+    group = job.pod_group
+    metadata = SchedulingMetadata(group.metadata)
+    return JobFingerprint(group.metadata.uid, job.is_terminating, job.phase, group.spec, metadata)
 
 
 def releases_reserved_room(before: JobFingerprint | None, after: JobFingerprint | None) -> bool:
