@@ -183,6 +183,7 @@ async def test_every_decision_has_an_outcome_though_its_job_is_deleted(harness: 
         group = await harness.group(J)
         await harness.cluster.delete(kinds.JOBS, "default", "j1")
         await harness.pods(0)
+        await harness.no_groups()  # until it is deleted, it can be enqueued
         entry = await harness.enqueue(group)
         place = await harness.place(group, [two])
         evict = await harness.evict(group, one)

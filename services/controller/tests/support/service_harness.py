@@ -313,11 +313,18 @@ class Harness:
 
     async def pods(self, count: int) -> list[core.Pod]:
         """All pods, when there are this many."""
+        return await self._listed(kinds.PODS, count)
+
+    async def no_groups(self) -> None:
+        """Wait until no PodGroup exists."""
+        await self._listed(kinds.POD_GROUPS, 0)
+
+    async def _listed(self, kind: kinds.Kind[Obj], count: int) -> list[Obj]:
         while True:
-            listing = await self.cluster.list(kinds.PODS)
+            listing = await self.cluster.list(kind)
             if len(listing.items) == count:
-                return [kinds.PODS.decode(raw) for raw in listing.items]
-            await self.change(kinds.PODS, listing.resource_version)
+                return [kind.decode(raw) for raw in listing.items]
+            await self.change(kind, listing.resource_version)
 
     async def change(self, kind: kinds.Kind[Any], behind: str) -> None:
         """Wait for the next change of a kind after a version."""
