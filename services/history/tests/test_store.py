@@ -30,6 +30,7 @@ from stromboli.shared.api import batch
 from stromboli.shared.api.views import accounting
 from stromboli.shared.messages import scheduling
 from stromboli.testkit import builders
+from stromboli.testkit.parts import postgres
 
 
 async def apply(store: Database, *messages: Any) -> list[writer.Unreadable]:
@@ -322,6 +323,31 @@ async def test_a_late_event_of_an_attempt_corrects_the_sums(store: Database) -> 
         assert found.cpu_seconds == pytest.approx(5400)
         assert found.idle_cpu_seconds == pytest.approx(1800)
         assert await _add_all(store) in (0, 1)
+
+
+@pytest.mark.real
+async def test_the_planner_learns_that_attempts_were_added_to_their_days(
+    postgres_server: postgres.Server,
+) -> None:
+    """Its estimate decides whether a report reads all attempts or the few that are left."""
+    store = Database(postgres_server.new_database())
+    await store.migrate()
+    await _long_attempts(store)
+    await daily_usage.update_statistics(store)
+    assert await _estimated_marks(store) == ["0"]
+    await _add_all(store)
+    await daily_usage.update_statistics(store)
+    assert await _estimated_marks(store) == ["1"]
+    await store.close()
+
+
+async def _estimated_marks(store: Database) -> list[str]:
+    statistics = (
+        "SELECT unnest(most_common_vals::text::text[]) FROM pg_stats"
+        " WHERE tablename = 'attempts' AND attname = 'is_summed'"
+    )
+    async with store.snapshot() as connection:
+        return list((await connection.execute(sa.text(statistics))).scalars())
 
 
 async def test_sums_remain_when_their_attempts_are_deleted(store: Database) -> None:

@@ -296,11 +296,17 @@ class HistoryService:
 
     async def _sum_up(self) -> None:
         """Add ended attempts to the sums of days, step by step."""
+        added = 0
         while True:
             before = micros(self._clock() - SUMMED_AFTER)
-            added = await self._available(lambda: daily_usage.add_some(self._database, before))  # noqa: B023 - called at once
-            if not added:
-                await asyncio.sleep(SUMMED_EVERY_S)
+            step = await self._available(lambda: daily_usage.add_some(self._database, before))  # noqa: B023 - called at once
+            added += step
+            if step:
+                continue
+            if added >= daily_usage.ANALYZED_AFTER:
+                await self._available(lambda: daily_usage.update_statistics(self._database))
+                added = 0
+            await asyncio.sleep(SUMMED_EVERY_S)
 
     async def _delete_some(self, table: str, before: int) -> int:
         return await self._available(

@@ -23,6 +23,9 @@ from stromboli.history.core.rows import instant
 from stromboli.history.store import database, tables, usage_sums
 
 ATTEMPTS_PER_STEP = 5000
+ANALYZED_AFTER = 100_000
+"""Attempts added in a row, after which the planner's statistics are wrong: see
+``update_statistics``."""
 LONGEST = timedelta(days=300)
 _DAY_US = 86_400_000_000
 _LONGEST_US = LONGEST // timedelta(microseconds=1)
@@ -45,6 +48,15 @@ async def add_some(opened: database.Database, before_us: int) -> int:
         position = tables.READ_UP_TO
         await connection.execute(sa.update(position).values(revision=position.c.revision))
         return await _move_some(opened, connection, ended, 1)
+
+
+async def update_statistics(opened: database.Database) -> None:
+    """Tell PostgreSQL's planner that few attempts are left without the mark. Otherwise, until its
+    own ANALYZE, reports read all attempts instead of the partial index (10,000,000 attempts: 2.4 s
+    instead of 0.2 s). Raises UnavailableError. Reads a sample of the rows."""
+    if not opened.is_sqlite:  # SQLite plans without statistics
+        async with opened.transaction() as connection:
+            await connection.execute(sa.text(f"ANALYZE {tables.ATTEMPTS.name}"))
 
 
 async def subtract_all(
