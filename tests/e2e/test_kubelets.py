@@ -18,7 +18,7 @@ from tests.e2e.support import kubelet_system
 from tests.e2e.support.kubelet_system import FOREVER, NODES, KubeletSystem, job, moment, shell
 
 pytestmark = [pytest.mark.kubelet, pytest.mark.timeout(300)]
-GRACE_S = 30
+GRACE_S = 120
 ENDING_S = 2.0
 """How long the preempted container takes to end after SIGTERM: far less than its grace period."""
 
@@ -168,11 +168,11 @@ def test_a_preempted_container_gets_sigterm_and_its_grace_period(system: Kubelet
     before = time.monotonic()
     system.user.submit(urgent)
     system.user.comes_to("urgent", "Completed")
-    assert ENDING_S < time.monotonic() - before < GRACE_S
-    system.user.until(
-        lambda: [each["reason"] for each in system.tasks("victim")],
-        lambda reasons: "Preempted" in reasons,
+    assert time.monotonic() - before > ENDING_S
+    attempts = system.user.until(
+        lambda: [it for it in system.tasks("victim") if it["reason"] == "Preempted"], bool
     )
+    assert [it["exitCode"] for it in attempts] == [0], "that of its handler, not of SIGKILL"
     assert keys.DECISION in system.user.pods("urgent")[0]["metadata"]["annotations"]
 
 
