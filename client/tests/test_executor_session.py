@@ -18,8 +18,9 @@ def client() -> Iterator[Client]:
     """Of a server on which the job runs."""
     job = {"metadata": {"name": "j", "uid": "u"}, "status": {"state": {"phase": "Running"}}}
 
-    def answer(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, json=job)
+    def answer(request: httpx.Request) -> httpx.Response:
+        is_explanation = request.url.path.endswith("/explanation")
+        return httpx.Response(200, json={"job": "default/j"} if is_explanation else job)
 
     with Client("http://s", transport=httpx.MockTransport(answer)) as opened:
         yield opened
