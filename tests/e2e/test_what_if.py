@@ -47,7 +47,7 @@ async def test_a_pending_job_is_answered_beside_its_present_start(tmp_path: Path
             assert what_if.changed is not None
             assert what_if.changed.p90 == what_if.changed.at
             assert what_if.present.p10 is not None
-            assert 540 < (what_if.present.p10 - what_if.at).total_seconds() <= 606
+            assert 300 < (what_if.present.p10 - what_if.at).total_seconds() <= 606
             fewer = await client.what_if("next", JobIf(replicas={"t": 1}))
             assert fewer.changed is not None
             assert fewer.changed.p90 == fewer.changed.at
