@@ -15,12 +15,10 @@ STEP_S = 0.1
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """Of a server on which the job runs."""
-    job = {"metadata": {"name": "j", "uid": "u"}, "status": {"state": {"phase": "Running"}}}
+    """Of a server that is away, which no session minds."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        is_explanation = request.url.path.endswith("/explanation")
-        return httpx.Response(200, json={"job": "default/j"} if is_explanation else job)
+    def answer(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
 
     with Client("http://s", transport=httpx.MockTransport(answer)) as opened:
         yield opened
