@@ -113,6 +113,8 @@ class _Selector(selectors.DefaultSelector):
                 return found
             if timeout is not None:
                 found = super().select(LOOK_S)  # the answer of a thread may be on its way
+                if not found and self._virtual.is_waiting_for_threads:
+                    continue  # it had just taken its work when it was looked at
                 if not found:
                     self._virtual.advance(timeout + RESOLUTION_S)
                 return found
