@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stromboli.cli import main
+from stromboli.client import AsyncClient
 from stromboli.embedded import state_folder
 from stromboli.shared import topics
 from tests.e2e.support import configured_system as cells
@@ -194,10 +195,12 @@ async def test_a_job_is_explained_at_a_past_time(tmp_path: Path) -> None:
             command = ["explain", "waits", *more, "--server", cell.url]
             return await asyncio.to_thread(CliRunner().invoke, main.app, command)
 
-        async def present() -> str:
-            return (await explained()).stdout
-
-        then = await cell.until(present, lambda it: "is pending" in it)
+        async with AsyncClient(cell.url) as client:
+            # It is pending before the scheduler has read it, too.
+            await cell.until(
+                lambda: client.explanation("waits"), lambda it: it.explained is not None
+            )
+        then = (await explained()).stdout
         at = datetime.now(UTC)
         await cell.delete("runs")
         await cell.nodes_of("waits", 16)
