@@ -28,7 +28,15 @@ settings.load_profile("stromboli")
 
 # Systems in threads outlive the test that started them. They log to the standard error of the
 # process: a test that reads the output of a command must not find their records in it.
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
+# Tracebacks have no local variables: to format those of one error can take the processor for ten
+# seconds, in which no task of the loop runs.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ],
+    logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
+)
 
 
 class UvloopPolicy(asyncio.DefaultEventLoopPolicy):
