@@ -32,6 +32,9 @@ def due(
         lambda node: _gpu_type(cache, node),
         now,
     )
+    unrecorded = frozenset[str]() if cache.is_terminating(job) else observed.unrecorded()
+    # The pod may be deleted once its end is published, so the status records its result first.
+    of_tasks = tuple(it for it in of_tasks if not event_history.is_end(it, unrecorded))
     events: list[commands.Command] = [*_evictions(job, of_tasks, now), *of_tasks]
     message = event_history.due_phase(cache.published, job)
     if message is not None:
