@@ -161,9 +161,10 @@ class Connection:
         """The time in the last response; None if that has no valid time."""
         text, arrived_s = self._last_date
         try:
-            return port.ServerTime(email.utils.parsedate_to_datetime(text), arrived_s)
+            at = email.utils.parsedate_to_datetime(text)
         except ValueError:
             return None
+        return None if at.tzinfo is None else port.ServerTime(at, arrived_s)
 
     async def answers(self, path: str) -> bool:
         """Whether the server answers within the probe timeout. A rejection is also an answer."""

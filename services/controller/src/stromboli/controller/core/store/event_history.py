@@ -31,8 +31,6 @@ from stromboli.shared.messages import batch
 TERMINATING, GONE = "Terminating", "Gone"
 OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 """Final states of a pod: no further event follows."""
-
-
 _MOST_ATTEMPTS = 2**31
 MOST_DEPARTURES = 10_000
 """Maximum number of deleted pods whose cause is kept until their events are read. A standby reads
@@ -199,17 +197,15 @@ class EventHistory:
                 yield uid, task.pod
 
     def departed(self, job: batch_api.Job) -> Iterator[core.Pod]:
-        """The deleted pods of the job that had ended by themselves, which is not published, without
-        their specs. O(published pods)."""
-        history = self.of_job(job)
-        if history is not None:
-            for task in (history.unsure | history.tasks).values():
-                if task.last is not None and task.end and task.state not in OVER:
-                    yield task.last
+        """The deleted pods of the job, without their specs, that had ended by themselves before,
+        which is not published. O(published pods)."""
+        history = self.of_job(job) or JobHistory(job.metadata.uid)
+        for task in (history.unsure | history.tasks).values():
+            if task.last is not None and task.end and task.state not in OVER:
+                yield task.last
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """Record how a deleted pod ended: its result, or its termination cause, since no reconcile
-        may have observed it in that state."""
+        """Record how a deleted pod ended, since no reconcile may have observed that."""
         if not job or not isinstance(gone, core.Pod):
             return
         if not termination_causes.of(gone) and not termination_causes.end(gone):
@@ -346,14 +342,6 @@ def concerns_policies(
         isinstance(history, batch.TaskChanged)
         and (history.after == GONE or history.pod_uid in interrupted)
         and not _is_past(job, history)
-    )
-
-
-def is_end(command: commands.Command, uids: Container[str]) -> bool:
-    """Whether the command publishes the end of one of these pods."""
-    message = command.message if isinstance(command, commands.Publish) else None
-    return (
-        isinstance(message, batch.TaskChanged) and message.after in OVER and message.pod_uid in uids
     )
 
 
