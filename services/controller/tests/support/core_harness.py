@@ -58,9 +58,9 @@ class CoreHarness:
         self.commands_left: int | None = None
         self.answering: set[tuple[str, commands.ProbeRequest]] = set()
         self.past = invariants.JobTimeline()
-        self.made: dict[str, list[str]] = {}
-        """Key of a job -> uids of all that ever were."""
+        self.made: dict[str, list[str]] = {}  # key of a job -> uids of all that ever were
         self.read_first: tuple[envelope.Record, ...] = ()  # by a new controller, before all events
+        self.pod_log: list[envelope.Record] = []  # of the pods' topic, since all was handled
         self.counts_wait = False  # whether counts are delayed, as they are while many change
         for name in queues.ALWAYS:
             self.submit(builders.make_queue(name))
@@ -148,6 +148,7 @@ class CoreHarness:
             self.see()
             if not self.dirty:
                 invariants.check_timers(self.cache, self.now)
+                self.pod_log.clear()
                 return
             self.step(next(iter(self.dirty)))
         raise AssertionError(f"not quiet after {most} steps: {list(self.dirty)}")
@@ -182,7 +183,7 @@ class CoreHarness:
                 self.events[command.event_name] = command
                 self.cache.mark_recorded(command)
             case commands.Publish():
-                invariants.check_reported(self.objects, command.message)
+                self.past.see_published(self.objects, command.message)
                 self.sent.append((command.job, command.message))
                 self.cache.published.observe(command.message)
             case commands.ReadOwner():
@@ -257,6 +258,7 @@ class CoreHarness:
     def _delete(self, command: commands.Delete) -> None:
         found = self.objects.get((command.kind.plural, command.key))
         if found is None:
+            self.past.hidden.add(command.uid)
             self.dirty |= dict.fromkeys(self.cache.forget(command.kind, command.key, command.uid))
             return
         if command.uid and found["metadata"]["uid"] != command.uid:
@@ -309,8 +311,7 @@ class CoreHarness:
             self.past.see_pod(stored)
 
     def _check_life(self, job: batch.Job) -> None:
-        made = self.made.setdefault(job.metadata.key, [])
-        if job.metadata.uid not in made:
+        if job.metadata.uid not in (made := self.made.setdefault(job.metadata.key, [])):
             made.append(job.metadata.uid)
         past = self.phases.setdefault(job.metadata.uid, [])
         invariants.check_life(past[-1] if past else batch.JobStatus(), job)
@@ -363,6 +364,8 @@ class CoreHarness:
         else:
             self._last[draft.topic.name, draft.key] = record
         self.unseen.setdefault(draft.topic.name, deque()).append(record)
+        if draft.topic == topics.PODS:
+            self.pod_log.append(record)
 
     # What others do
 
