@@ -8,7 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import pack, simulate
+from stromboli.embedded import pack
+from stromboli.embedded.commands import simulate
 from stromboli.scheduler.core.packing import policies
 
 
