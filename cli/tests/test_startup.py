@@ -149,6 +149,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.timeout(600)
 def test_each_help_page_imports_only_what_it_needs() -> None:
     """Also those of commands that start the whole system, which takes seconds to import."""
     paths = one_of_each_module(typer.main.get_command(main.app), [])

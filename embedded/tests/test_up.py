@@ -60,8 +60,9 @@ def test_options_that_are_invalid_are_refused_before_anything_starts(
 
 @pytest.mark.parametrize("option", ["cpu", "memory", "data_capacity"])
 def test_an_invalid_quantity_is_refused_with_its_option(tmp_path: Path, option: str) -> None:
+    options: dict[str, Any] = {option: "lots"}
     with pytest.raises(typer.BadParameter, match="'lots' is not a quantity") as refused:
-        start(state=tmp_path / "state", **{option: "lots"})
+        start(state=tmp_path / "state", **options)
     assert refused.value.param_hint == f"--{option.replace('_', '-')}"
 
 

@@ -13,7 +13,6 @@ import typer
 
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.embedded.commands.pack import Format
 from stromboli.scheduler.core.packing import arrivals, policies, trace
 from stromboli.shared.formats.counts import counted
 
@@ -51,12 +50,12 @@ class Report(msgspec.Struct, frozen=True):
     per_seed: list[Seed]
 
 
-def pack(*, nodes: Path, pods: Path, policy: str, seeds: str, output_format: Format) -> None:
+def pack(*, nodes: Path, pods: Path, policy: str, seeds: str, output_format: str) -> None:
     """Run the protocol and print its result."""
     wanted = parse_seeds(seeds)
     cluster, requested = read(nodes, pods)
     report = run(cluster, requested, policy, wanted, (str(nodes), str(pods)))
-    if output_format is Format.TABLE:
+    if output_format == "table":
         output.show_table(*table(report))
     typer.echo(msgspec.json.encode(report).decode())
 

@@ -16,7 +16,6 @@ from stromboli.cli import options
 from stromboli.cli.errors import MISUSED, CommandError, UnreachableError, UsageError
 from stromboli.cli.render import output
 from stromboli.embedded import log_reading, scheduler_file, state_folder
-from stromboli.embedded.commands.scheduler import Format
 from stromboli.embedded.simulation import manifest_objects
 from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import policy, simulate
@@ -72,7 +71,7 @@ def check(
     kafka: str,
     cluster_name: str,
     last: int,
-    output_format: Format,
+    output_format: str,
     server: options.Server,
 ) -> None:
     """Compare the configurations and print the differences."""
@@ -88,7 +87,7 @@ def check(
             comparison = _with_sessions(
                 comparison, _replayed(log_reading.records(place), wanted, last)
             )
-    if output_format is Format.JSON:
+    if output_format == "json":
         output.show_lines([msgspec.json.encode(comparison).decode()])
     else:
         _show(comparison)

@@ -73,7 +73,7 @@ def compare(
         queues=queues,
         seeds=seeds,
         until=until,
-        on_evict=on_evict,
+        keeps_progress=on_evict is run.OnEvict.KEEP,
         failures=failures,
         reservations=reservations,
         session_interval=session_interval,

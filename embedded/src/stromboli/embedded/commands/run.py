@@ -143,7 +143,7 @@ def run(
         config=config,
         seed=seed,
         until=until,
-        on_evict=on_evict,
+        keeps_progress=on_evict is OnEvict.KEEP,
         failures=failures,
         reservations=reservations,
         session_interval=session_interval,

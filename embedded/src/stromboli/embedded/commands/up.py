@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from stromboli.embedded import state_folder
-from stromboli.embedded.commands import process_options
+from stromboli.embedded.processes import isolation_help
 
 
 def up(
@@ -23,8 +23,8 @@ def up(
             help="Nodes that run commands as processes of this machine, without images.",
         ),
     ] = 0,
-    isolate: Annotated[bool, typer.Option("--isolate", help=process_options.ISOLATE_HELP)] = False,
-    visible: Annotated[list[Path] | None, typer.Option(help=process_options.VISIBLE_HELP)] = None,
+    isolate: Annotated[bool, typer.Option("--isolate", help=isolation_help.ISOLATE_HELP)] = False,
+    visible: Annotated[list[Path] | None, typer.Option(help=isolation_help.VISIBLE_HELP)] = None,
     cpu: Annotated[
         str,
         typer.Option(help="Cores of each node. [default: 8; process nodes share the machine's]"),

@@ -10,8 +10,6 @@ import numpy as np
 
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.embedded.commands.compare import Format
-from stromboli.embedded.commands.run import OnEvict
 from stromboli.embedded.simulation import inputs, report, run
 from stromboli.embedded.simulation.core import comparison, job_runs, results, workload
 from stromboli.shared.formats.counts import counted
@@ -32,20 +30,20 @@ def compare(
     queues: Path | None,
     seeds: int,
     until: float | None,
-    on_evict: OnEvict,
+    keeps_progress: bool,
     failures: Path | None,
     reservations: Path | None,
     session_interval: float,
     session_pause: float,
     report_file: Path | None,
-    output_format: Format,
+    output_format: str,
 ) -> None:
     """Simulate the workload with each configuration and print the comparison."""
     workload_inputs = inputs.read(nodes, jobs, queues, failures, reservations)
     names = _names(configs)
     options = workload.Options(
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
-        keeps_progress=on_evict is OnEvict.KEEP,
+        keeps_progress=keeps_progress,
         interval_us=round(session_interval * workload.SECOND_US),
         pause_us=round(session_pause * workload.SECOND_US),
     )
@@ -95,12 +93,12 @@ def _line(summary: results.Summary) -> str:
     return f"{finished}, mean JCT {jct} s, mean wait {wait} s"
 
 
-def _show(output_format: Format, compared: list[comparison.Compared], seeds: int) -> None:
+def _show(output_format: str, compared: list[comparison.Compared], seeds: int) -> None:
     headers, rows = table(compared)
     match output_format:
-        case Format.TABLE:
+        case "table":
             output.show_table([header.upper() for header in headers], rows)
-        case Format.MARKDOWN:
+        case "markdown":
             output.show_lines(
                 [
                     f"| {' | '.join(headers)} |",
@@ -108,13 +106,13 @@ def _show(output_format: Format, compared: list[comparison.Compared], seeds: int
                     *(f"| {' | '.join(row)} |" for row in rows),
                 ]
             )
-        case Format.CSV:
+        case "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(("configuration", "measure", "mean", "half_width"))
             for each in compared:
                 for measure, interval in each.measures.items():
                     writer.writerow((each.name, measure, interval.mean, interval.half_width))
-        case Format.JSON:
+        case "json":
             output.show_lines([msgspec.json.encode(Report(seeds, compared)).decode()])
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from stromboli.cli import files
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.embedded.commands.forecast import Format
 from stromboli.embedded.simulation import csv_rows, manifest_objects, run
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core.forecast import expected_starts, run_times
@@ -34,7 +33,7 @@ def forecast(
     now: datetime | None,
     draws: int,
     seed: int,
-    output_format: Format,
+    output_format: str,
 ) -> None:
     """Simulate the cluster's pending jobs and print their expected starts."""
     present = manifest_objects.cluster(objects, sys.stdin, now or datetime.now(UTC))
@@ -67,17 +66,17 @@ def _learn(learned: run_times.RunTimeEstimator, path: Path) -> None:
         raise CommandError(what, "\n  ".join(problems.shown()), "correct these lines")
 
 
-def _show(output_format: Format, starts: list[expected_starts.ExpectedStart]) -> None:
+def _show(output_format: str, starts: list[expected_starts.ExpectedStart]) -> None:
     match output_format:
-        case Format.TABLE:
+        case "table":
             headers = ["PODGROUP", "QUEUE", "P10", "P50", "P90", "ANSWER", "REASON"]
             output.show_table(headers, [_row(each) for each in starts])
-        case Format.CSV:
+        case "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(expected_starts.ExpectedStart.__struct_fields__)
             for each in starts:
                 writer.writerow(getattr(each, name) for name in each.__struct_fields__)
-        case Format.JSON:
+        case "json":
             output.show_lines([msgspec.json.encode({"pod_groups": starts}).decode()])
 
 

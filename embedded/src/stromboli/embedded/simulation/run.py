@@ -12,7 +12,6 @@ import msgspec
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.embedded import scheduler_file
-from stromboli.embedded.commands.run import Format, OnEvict
 from stromboli.embedded.simulation import inputs, report
 from stromboli.embedded.simulation.core import job_runs, kernel, results, workload
 from stromboli.scheduler import discovery
@@ -31,25 +30,25 @@ def run(
     config: Path | None,
     seed: int,
     until: float | None,
-    on_evict: OnEvict,
+    keeps_progress: bool,
     failures: Path | None,
     reservations: Path | None,
     session_interval: float,
     session_pause: float,
     report_file: Path | None,
-    output_format: Format,
+    output_format: str,
 ) -> None:
     """Simulate the workload and print its results."""
     workload_inputs = inputs.read(nodes, jobs, queues, failures, reservations)
     options = workload.Options(
         configured=used_configuration(config),
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
-        keeps_progress=on_evict is OnEvict.KEEP,
+        keeps_progress=keeps_progress,
         interval_us=round(session_interval * workload.SECOND_US),
         pause_us=round(session_pause * workload.SECOND_US),
         seed=seed,
     )
-    writer = _JobTable() if output_format is Format.CSV else None
+    writer = _JobTable() if output_format == "csv" else None
     waits = report.LongestWaits()
 
     def finished(ended: job_runs.JobRun) -> None:
@@ -65,9 +64,9 @@ def run(
     if report_file is not None:
         title = f"Simulation of {jobs.name} on {nodes.name}"
         write(report_file, report.document(simulated, summary, waits, title))
-    if output_format is Format.JSON:
+    if output_format == "json":
         output.show_lines([msgspec.json.encode(summary).decode()])
-    elif output_format is Format.TABLE:
+    elif output_format == "table":
         _show_table(summary)
     if summary.unfinished:
         output.show_note(

@@ -1,4 +1,4 @@
-"""The help of options about process nodes that several programs have."""
+"""The help of options about isolation, which several programs have."""
 
 ISOLATE_HELP = (
     "Isolate containers: they see system folders read-only, and have home and /tmp of their own."
