@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stromboli.cli import lazy, options
-from stromboli.cli.errors import CommandError
+from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.parameters import parsing, time_options
 from stromboli.cli.render import listing, output
 from stromboli.client.operations import workload_calls
@@ -226,8 +226,6 @@ def principals_text(spec: reservation.AdvanceReservationSpec) -> str:
 def _refuse_existing(client: "Client", name: str) -> None:
     """Raise CommandError if there is a reservation with this name: apply would merge into it, so
     that its old users or nodes remained."""
-    from stromboli.cli.client import NotFoundError
-
     with contextlib.suppress(NotFoundError):
         client.send(workload_calls.reservation(name))
         raise CommandError(
