@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from stromboli.cli import lazy, main
 
@@ -19,8 +20,19 @@ MEASURED = 5
 """Runs, of which the fastest counts: the others share the machine with other tests."""
 MOST_OVER_LIBRARIES = 1.6
 """How often the CPU time of its libraries' import a command may take on a busy machine."""
-MODULES = {("--help",): 300, ("job", "list"): 430, ("queue", "get", "a"): 430}
+MODULES = {
+    ("--help",): 300,
+    ("job", "list"): 430,
+    ("queue", "get", "a"): 430,
+    ("up", "--help"): 430,
+    ("simulate", "pack", "--help"): 430,
+}
 """Call -> the most modules that it may import."""
+HELP_MODULES = 430
+HEAVY = {
+    *("rich.console", "yaml", "pygments", "pydantic", "numpy", "aiohttp", "kubernetes_asyncio"),
+    *("stromboli.embedded.system", "stromboli.embedded.scheduler_file"),
+}
 
 
 def groups(group: Any = None, path: str = "strom") -> list[Any]:
@@ -85,8 +97,7 @@ def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: tuple[s
     modules = run(tmp_path, *arguments).stderr.splitlines()[-1].split()
     assert "stromboli.cli.main" in modules
     assert len(modules) <= MODULES[arguments]
-    for heavy in ("rich.console", "yaml", "stromboli.embedded.commands", "pygments", "pydantic"):
-        assert heavy not in modules
+    assert HEAVY & set(modules) == set()
 
 
 def targets(group: Any) -> list[str]:
@@ -108,8 +119,51 @@ def test_no_command_imports_a_heavy_library_before_it_needs_it(tmp_path: Path) -
         + "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"httpx", "rich.console", "yaml", "pygments", "pydantic", "stromboli.embedded.commands"}
-    assert heavy & set(done.stdout.split()) == set()
+    assert (HEAVY | {"httpx"}) & set(done.stdout.split()) == set()
+
+
+def one_of_each_module(group: Any, path: list[str]) -> dict[str, list[str]]:
+    """Module -> the names of one of its commands, of all commands below a group."""
+    found: dict[str, list[str]] = {}
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        own = [*path, name]
+        inner = lazy.loaded(group.get_command(context, name))
+        if isinstance(inner, TyperGroup):
+            found = one_of_each_module(inner, own) | found
+        else:
+            found.setdefault(inner.callback.__module__, own)
+    return found
+
+
+HELP_PAGES = """
+import os, sys
+from stromboli.cli import main
+for line in sys.stdin:
+    if os.fork() == 0:
+        sys.stdout = open(os.devnull, "w")
+        code = main.app(line.split(), prog_name="strom", standalone_mode=False)
+        print(code or 0, line.strip(), *sys.modules, sep="\\t", file=sys.stderr, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.timeout(600)
+def test_each_help_page_imports_only_what_it_needs() -> None:
+    """Also those of commands that start the whole system, which takes seconds to import."""
+    paths = one_of_each_module(typer.main.get_command(main.app), [])
+    calls = [[*path, "--help"] for path in paths.values()]
+    assert ["up", "--help"] in calls
+    done = subprocess.run(
+        [sys.executable, "-c", HELP_PAGES], input="".join(f"{' '.join(call)}\n" for call in calls),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    pages = [line.split("\t") for line in done.stderr.splitlines()]
+    assert [page[:2] for page in pages] == [["0", " ".join(call)] for call in calls]
+    for _, call, *modules in pages:
+        assert HEAVY & set(modules) == set(), call
+        assert len(modules) <= HELP_MODULES, call
 
 
 def libraries_s(tmp_path: Path) -> float:
