@@ -51,7 +51,7 @@ class Metrics:
             disable_target_info=True, scope_info_enabled=False, registry=self._registry
         )
         self.provider = MeterProvider([reader])
-        self.instruments = instruments.Instruments(self.provider.get_meter("test"))
+        self.instruments = instruments.Instruments(self.provider.get_meter("test"), self._registry)
 
     @property
     def lines(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from services.scheduler.tests import test_deviceshare
 from services.scheduler.tests.support import default_sessions, sessions
 from services.scheduler.tests.support.harness import draft
 from services.scheduler.tests.support.service_driver import (
@@ -311,3 +312,22 @@ async def test_a_log_of_the_service_with_an_http_extender_is_replayed_without_it
     how = configuration_file.parse(FILE % server.url, "c.yaml", plugins.Registry()).configuration
     (again,) = session_replay.replay_sessions(records, [how], policy.Policy())
     assert again.is_same, again
+
+
+def test_a_session_on_nodes_with_shared_gpus_is_replayed_alike() -> None:
+    """Byte for byte, though a bind has several annotations, which the log sorts. The lock of a node
+    is an annotation with a short key."""
+    how = sessions.configured(test_deviceshare.tier(NodeLockEnable=True))
+    node = test_deviceshare.vgpu_node("g1", "A,8000")
+    annotations = {**(node.metadata.annotations or {}), "hamivgpu": builders.NOON.isoformat()}
+    metadata = msgspec.structs.replace(node.metadata, annotations=annotations, resource_version="2")
+    pods = default_sessions.gang("g", 1, containers=[test_deviceshare.wants(memory=1)])
+    life = Life(how, msgspec.structs.replace(node, metadata=metadata), *pods)
+    assert not life.decide().decisions
+    unlocked = msgspec.structs.replace(node.metadata, resource_version="3")
+    life.see(msgspec.structs.replace(node, metadata=unlocked))
+    (statement,) = life.decide(seconds=1).decisions
+    (bind,) = statement.binds
+    assert bind.node == "g1"
+    assert bind.annotations
+    assert [each.is_same for each in life.again()] == [True]

@@ -2,6 +2,10 @@
 
 Gauges have the values of the newest session that exported them; the series of a deleted queue or
 job ends.
+
+Durations of the parts of a session are histograms of Prometheus' client, which binds the labels of
+a series once: a session records about 27 of them, each in 1.5 us instead of 7 us through
+OpenTelemetry, which merges and hashes the labels each time (0.2 ms of a small session).
 """
 
 import functools
@@ -12,6 +16,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
 
+import prometheus_client
 from opentelemetry import metrics
 
 from stromboli.scheduler.core.framework import timing
@@ -21,7 +26,8 @@ from stromboli.shared.runtime import telemetry
 
 PREFIX = "volcano_"
 PREEMPTING = ("preempt", "gangpreempt")
-
+BOUNDARIES_MS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000)
+"""Buckets of durations: OpenTelemetry's default."""
 
 MOST_DURATIONS = 1000
 
@@ -54,15 +60,28 @@ class SessionDurations:
 
 
 class Instruments:
-    """The instruments of one meter."""
+    """The instruments of one meter, and histograms in the registry that it is read from."""
 
     def __init__(
         self,
         meter: metrics.Meter = telemetry.meter,
+        registry: prometheus_client.CollectorRegistry = prometheus_client.REGISTRY,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         def histogram(name: str, description: str) -> metrics.Histogram:
             return meter.create_histogram(f"{PREFIX}{name}_milliseconds", description=description)
+
+        # Else each histogram has a second series with the time of its creation.
+        prometheus_client.disable_created_metrics()
+
+        def of_parts(name: str, description: str, *labels: str) -> prometheus_client.Histogram:
+            return prometheus_client.Histogram(
+                f"{PREFIX}{name}_milliseconds",
+                description,
+                labels,
+                buckets=BOUNDARIES_MS,
+                registry=registry,
+            )
 
         self._meter = meter
         self._clock = clock
@@ -70,13 +89,15 @@ class Instruments:
         self._gang = histogram(
             "e2e_job_scheduling_latency", "From a PodGroup's creation to the decision to bind it"
         )
-        self._parts = {
-            timing.OPENING: histogram("open_session_duration", "Opening of a session"),
-            timing.ACTION: histogram("action_scheduling_latency", "An action in a session"),
-        }
-        self._plugins = histogram(
-            "plugin_scheduling_latency", "A plugin's work at the start and at the end of a session"
+        self._opening = of_parts("open_session_duration", "Opening of a session")
+        self._actions = of_parts("action_scheduling_latency", "An action in a session", "action")
+        self._plugins = of_parts(
+            "plugin_scheduling_latency",
+            "A plugin's work at the start and at the end of a session",
+            "plugin",
+            "OnSession",
         )
+        self._series = functools.cache(self._series_of)
         self._transactions = meter.create_counter(
             f"{PREFIX}eviction_transactions", description="Statements that evict, by action"
         )
@@ -101,10 +122,12 @@ class Instruments:
 
     def timed(self, part: str, name: str) -> AbstractContextManager[None]:
         """Measure a part of a session; see ``timing.Timed``."""
+        return _Timer(self._series(part, name), self._clock)
+
+    def _series_of(self, part: str, name: str) -> prometheus_client.Histogram:
         if part in (timing.PLUGIN_OPENS, timing.PLUGIN_CLOSES):
-            return _Timer(self._plugins, self._clock, {"plugin": name, "OnSession": part})
-        labels = {"action": name} if part == timing.ACTION else {}
-        return _Timer(self._parts[part], self._clock, labels)
+            return self._plugins.labels(plugin=name, OnSession=part)
+        return self._actions.labels(action=name) if part == timing.ACTION else self._opening
 
     def session(self, seconds: float) -> None:
         """Record the duration of a session."""
@@ -163,12 +186,9 @@ def of_process() -> Instruments:
 class _Timer(AbstractContextManager[None]):
     """Records the duration in milliseconds, even if the body raises."""
 
-    def __init__(
-        self, into: metrics.Histogram, clock: Callable[[], float], labels: dict[str, str]
-    ) -> None:
+    def __init__(self, into: prometheus_client.Histogram, clock: Callable[[], float]) -> None:
         self._into = into
         self._clock = clock
-        self._labels = labels
 
     def __enter__(self) -> None:
         self._started = self._clock()
@@ -179,4 +199,4 @@ class _Timer(AbstractContextManager[None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._into.record(1000 * (self._clock() - self._started), self._labels)
+        self._into.observe(1000 * (self._clock() - self._started))

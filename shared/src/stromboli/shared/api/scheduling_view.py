@@ -53,6 +53,8 @@ _KEPT_ANNOTATIONS = (
     "sla-waiting-time",
     keys.SELECTED_NODE,
 )
+_NODE_LOCKS = frozenset({"gpu", "hamivgpu"})
+"""Whole keys by which GPU sharing locks a node while a device plugin sets up a pod (Volcano)."""
 _OMITTED_ANNOTATIONS = (keys.TRACEPARENT, keys.LAST_APPLIED)
 
 
@@ -86,7 +88,8 @@ def scheduling_annotations(annotations: Mapping[str, str] | None) -> dict[str, s
     return {
         key: value
         for key, value in (annotations or {}).items()
-        if any(kept in key for kept in _KEPT_ANNOTATIONS) and key not in _OMITTED_ANNOTATIONS
+        if key in _NODE_LOCKS
+        or (any(kept in key for kept in _KEPT_ANNOTATIONS) and key not in _OMITTED_ANNOTATIONS)
     }
 
 

@@ -207,4 +207,5 @@ def _count_missing(
 
 
 def _encoded(statements: Iterable[messages.StatementDecided]) -> list[bytes]:
-    return [msgspec.json.encode(statement) for statement in statements]
+    # The log sorts the keys of maps, such as the annotations of a bind.
+    return [msgspec.json.encode(statement, order="deterministic") for statement in statements]
