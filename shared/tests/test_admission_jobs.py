@@ -178,20 +178,6 @@ def test_a_job_of_another_scheduler_passes_untouched() -> None:
         pytest.param(job(plugins={"svc": ["loud"]}), "spec.plugins.svc", id="no-argument"),
         pytest.param(job(plugins={"ssh": ["--ssh-port=0"]}), "spec.plugins.ssh", id="no-port"),
         pytest.param(job(plugins={"mpi": []}), "spec.plugins.mpi", id="mpi-without-master"),
-        *(
-            pytest.param(
-                job(plugins={name: [f"--{argument}={port}"]}, tasks=[task(), task(name=first)]),
-                f"spec.plugins.{name}",
-                id=f"{name}-{argument}-{port}",
-            )
-            for name, argument, first in (
-                ("mpi", "port", "master"),
-                ("pytorch", "port", "master"),
-                ("tensorflow", "port", "ps"),
-                ("ray", "dashboardPort", "head"),
-            )
-            for port in (0, 70000)
-        ),
         pytest.param(
             job(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"}),
             "spec.networkTopology",
@@ -511,24 +497,3 @@ def test_a_policy_may_name_a_cause_with_a_maximum_and_a_backoff(cause: str) -> N
     policy = {"event": cause, "action": "RestartTask", "maxRetries": 2, "backoff": "30s"}
     assert refused(job(policies=[policy], activeDeadlineSeconds=60)) == {}
     assert refused(job(policies=[{**policy, "backoff": "soon"}])) != {}
-
-
-@pytest.mark.parametrize("plugin", ["svc", "pytorch", "mpi", "tensorflow", "ray"])
-def test_a_job_with_a_service_has_a_name_that_begins_with_a_letter(plugin: str) -> None:
-    """Unlike names of pods. Else the job's Service cannot be created, and its pods wait for it."""
-    document = job(plugins={plugin: []}, tasks=[task(name="master"), task(name="head")])
-    document["metadata"]["name"] = "1job"
-    assert "a Service of this job would be named 1job" in refused(document)["spec.plugins.svc"]
-    document["metadata"]["name"] = "job1"
-    assert refused(document) == {}
-    document = job()
-    document["metadata"]["name"] = "1job"
-    assert refused(document) == {}
-
-
-def test_the_service_of_a_ray_head_has_a_valid_name() -> None:
-    document = job(plugins={"ray": []}, tasks=[task(name="head", replicas=1)])
-    document["metadata"]["name"] = "r" * 55
-    assert "has 64 of at most 63 characters" in refused(document)["spec.plugins.ray"]
-    document["metadata"]["name"] = "r" * 54
-    assert refused(document) == {}

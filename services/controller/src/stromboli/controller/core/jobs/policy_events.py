@@ -231,8 +231,8 @@ def unobserved_ends(
 
 
 def _of_vanished(job: Job, record: event_history.TaskRecord) -> PolicyEvent | None:
-    """The event of a deleted pod: it failed by itself before, if its last version says so, else it
-    was evicted. A pod that its node rejected is placed again without an event."""
+    """The event of a deleted pod: it failed by itself before, if its last version shows that, else
+    it was evicted. A pod that its node rejected is placed again without an event."""
     last, member = record.last, tasks.Members(job).of(record.pod)
     if last is not None and member is not None and record.end:
         is_rejected = node_rejections.is_rejected(last)

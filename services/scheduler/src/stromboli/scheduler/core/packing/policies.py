@@ -18,7 +18,7 @@ less."""
 
 
 class Policy(NamedTuple):
-    """A placement rule; ``strom simulate pack --help`` describes each.
+    """A placement rule; the help of ``strom simulate pack`` describes each.
 
     ``popular_percent``: it considers the most popular shapes that make up this percentage of the
     pods; 0 for none."""
