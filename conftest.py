@@ -13,6 +13,7 @@ import structlog
 import uvloop
 from hypothesis import HealthCheck, Phase, settings
 
+from stromboli.shared import process
 from stromboli.testkit import cpu_time
 
 # Without the phase `explain`, which traces every line of later examples once one has failed: on
@@ -60,12 +61,13 @@ def _record_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, A
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Modules, tests and their parameters live as long as the run: no garbage collection visits
-    them, neither while they are made nor later."""
+    them, neither while they are made nor later. Collections are as rare as in a service."""
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        gc.set_threshold(process.ALLOCATIONS_BETWEEN_LOOKS)
         cpu_time.freeze_objects()
 
 

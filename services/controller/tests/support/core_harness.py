@@ -4,7 +4,6 @@ It does what the shell does with the real ones: executes commands, answers confl
 responses into the cache. Tests decide what the controller reads and when, and where it is killed.
 """
 
-import copy
 import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ import msgspec
 
 from services.controller.tests.oracle import job_pods
 from services.controller.tests.support import invariants
-from services.controller.tests.support.patches import generation_of, json_patch, merged
+from services.controller.tests.support.patches import copied, generation_of, json_patch, merged
 from stromboli.controller.core import commands, manifests, reconcilers
 from stromboli.controller.core.queues import queues
 from stromboli.controller.core.store import controller_cache, event_history
@@ -287,7 +286,7 @@ class CoreHarness:
 
     def put(self, kind: kinds.Kind[Any], body: Body) -> None:
         """Store an object with the next version, and publish it."""
-        body = copy.deepcopy(body)
+        body = copied(body)
         number = next(self._numbers)
         metadata = body["metadata"]
         metadata.setdefault("uid", f"uid-{number}")
@@ -295,7 +294,8 @@ class CoreHarness:
         metadata["resourceVersion"] = str(number)
         if kind is kinds.PODS:
             body.setdefault("status", {}).setdefault("phase", "Pending")
-        key = kind.decode(msgspec.json.encode(body)).metadata.key
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        key = f"{namespace}/{name}" if namespace else name
         metadata["generation"] = generation_of(body, self.objects.get((kind.plural, key)))
         stored = kind.decode(msgspec.json.encode(body))
         self.objects[kind.plural, key] = body
@@ -330,7 +330,7 @@ class CoreHarness:
             return
         if kind is kinds.PODS:
             if "deletionTimestamp" not in body["metadata"]:
-                changed = copy.deepcopy(body)
+                changed = copied(body)
                 changed["metadata"]["deletionTimestamp"] = self.now.isoformat()
                 self.put(kind, changed)
             return
@@ -371,7 +371,7 @@ class CoreHarness:
 
     def enqueue(self, key: str) -> None:
         """The scheduler enqueues a PodGroup."""
-        body = copy.deepcopy(self.objects["podgroups", key])
+        body = copied(self.objects["podgroups", key])
         body["status"]["phase"] = "Inqueue"
         self.put(kinds.POD_GROUPS, body)
 
@@ -386,7 +386,7 @@ class CoreHarness:
     ) -> None:
         """The scheduler binds a pod, or a kubelet reports on it. ``end``: the word for how its
         container ended; ``status``: further fields of the pod's."""
-        body = copy.deepcopy(self.objects["pods", key])
+        body = copied(self.objects["pods", key])
         body.setdefault("status", {})
         if node:
             body["spec"]["nodeName"] = node
@@ -405,7 +405,7 @@ class CoreHarness:
 
     def scale(self, key: str, task: int, replicas: int) -> None:
         """A user changes how many replicas a task has."""
-        body = copy.deepcopy(self.objects["jobs", key])
+        body = copied(self.objects["jobs", key])
         body["spec"]["tasks"][task]["replicas"] = replicas
         self.put(kinds.JOBS, body)
 
