@@ -109,7 +109,7 @@ async def test_an_ended_pod_has_the_times_of_bind_start_and_end(tmp_path: Path) 
 def test_an_error_in_a_rule_file_names_its_line_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     for text, said in (
-        ("default: [", "2: not YAML: expected the node content, but found '<stream end>'"),
+        ("default: [", "2: not YAML: did not find expected node content"),
         ("default: {runSecond: 1}", " Object contains unknown field `runSecond` - at `$.default`"),
     ):
         file.write_text(f"{text}\n")
