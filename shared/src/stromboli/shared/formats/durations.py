@@ -1,5 +1,6 @@
 """Durations as users write them in annotations and arguments: ``90s``, ``5m``, ``1h30m``."""
 
+import functools
 import re
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -21,6 +22,7 @@ _SECONDS = {
 }
 
 
+@functools.lru_cache(1024)  # policies are read in each reconcile of a job
 def duration(text: str) -> timedelta:
     """Parse a duration, with a precision of one microsecond.
 
