@@ -37,7 +37,7 @@ def backup(file: File, database: DatabaseUrl = "", state: State = STATE) -> None
     """Write the history's database to a file while it is used.
 
     The file contains all tables as one transaction sees them, and the position in the log up to
-    which they are complete. It fits SQLite and PostgreSQL.
+    which they are complete. It can be restored into SQLite and into PostgreSQL.
     """
     _run("backup", file, database, state)
 
