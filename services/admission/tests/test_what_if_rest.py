@@ -149,11 +149,11 @@ async def test_one_user_cannot_use_up_the_questions_of_all() -> None:
     async with asyncio.TaskGroup() as tasks:
         first = [tasks.create_task(ask_as("ann")) for _ in range(what_ifs.MOST_OF_ONE)]
         await asyncio.sleep(0)
-        with pytest.raises(errors.RateLimitedError, match="questions of yours"):
+        with pytest.raises(errors.RateLimitedError, match="what-if requests of this user"):
             await ask_as("ann")
         first += [tasks.create_task(ask_as("ben")) for _ in range(what_ifs.MOST_OF_ONE)]
         await asyncio.sleep(0)
-        with pytest.raises(errors.RateLimitedError, match="8 questions wait"):
+        with pytest.raises(errors.RateLimitedError, match="8 what-if requests wait"):
             await ask_as("eve")
         for task in first:
             task.cancel()

@@ -147,7 +147,7 @@ async def test_a_file_of_another_version_of_the_tables_is_refused(
     header = backup.Header(format=backup.FORMAT, tables="0001", position="{}")
     file = tmp_path / "file"
     file.write_bytes(gzip.compress(msgspec.json.encode(header) + b"\n"))
-    with pytest.raises(errors.ConfigurationError, match="version 0001"):
+    with pytest.raises(errors.ConfigurationError, match="schema version is 0001"):
         await backup.restore(store, file)
 
 
@@ -167,7 +167,7 @@ def test_the_command_uses_the_database_of_the_settings(tmp_path: Path) -> None:
         backup_command.main(["backup", str(tmp_path / "file")], made)
     assert not file.exists()
     file.touch()
-    with pytest.raises(SystemExit, match=f"this program {database.HEAD}: start the service once"):
+    with pytest.raises(SystemExit, match=f"this program needs {database.HEAD}: start the service"):
         backup_command.main(["backup", str(tmp_path / "file")], made)
 
 

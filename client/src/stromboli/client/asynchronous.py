@@ -313,8 +313,8 @@ class AsyncClient(connection.AsyncConnection):
     # --- history ----------------------------------------------------------------------------
 
     async def attempts(self, query: accounting.AttemptQuery) -> AsyncIterator[accounting.Attempt]:
-        """The attempts of all jobs that ran, also of deleted ones, page by page; the latest
-        submission first. ``query.limit`` is the size of a page.
+        """The attempts of all jobs that ran, also of deleted ones, page by page; the last created
+        pod first. ``query.limit`` is the size of a page.
         """
         pages = accounting_calls.pages_async(self.send, accounting_calls.attempts, query)
         async for page in pages:

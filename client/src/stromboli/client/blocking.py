@@ -303,8 +303,8 @@ class Client(connection.Connection):
     # --- history ----------------------------------------------------------------------------
 
     def attempts(self, query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
-        """The attempts of all jobs that ran, also of deleted ones, page by page; the latest
-        submission first. ``query.limit`` is the size of a page.
+        """The attempts of all jobs that ran, also of deleted ones, page by page; the last created
+        pod first. ``query.limit`` is the size of a page.
         """
         for page in accounting_calls.pages(self.send, accounting_calls.attempts, query):
             yield from page.attempts

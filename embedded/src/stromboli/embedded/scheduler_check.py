@@ -1,6 +1,6 @@
 """``strom scheduler check``: what a new configuration would decide differently, before it applies.
 
-It reads the cluster and, if one is named, the log. It changes nothing and needs no right to.
+It reads the cluster and, if one is named, the log. It writes nothing, so read access is enough.
 """
 
 import contextlib

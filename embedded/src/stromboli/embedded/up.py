@@ -148,7 +148,7 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
         remembered.write_text(f"{running.url}\n")
         if options.port_may_move and not running.url.endswith(f":{options.port}"):
             typer.echo(
-                f"strom: up: port {options.port} is in use, so REST has another one", err=True
+                f"strom: up: port {options.port} is in use; REST listens on {running.url}", err=True
             )
         await _ready(running)
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")

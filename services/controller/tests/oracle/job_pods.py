@@ -43,7 +43,7 @@ def _shown(
         seen.first_to_delete(MOST_PODS),
         [seen.missing(name, MOST_PODS) for name in names],
         list(seen.policy_events(with_pending=True)),
-        [(seen.has_succeeded(name), seen.restarts(name)) for name in names],
+        [(seen.succeeded_count(name), seen.restarts(name)) for name in names],
         list(policy_events.collect(cache, job, seen, None, builders.NOON)),
     ]
 

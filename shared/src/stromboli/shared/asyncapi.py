@@ -81,7 +81,8 @@ _SUBMISSION = {
         "ce_id": {
             **_TEXT,
             "maxLength": 255,
-            "description": "chosen by the client, unique per ce_source; repetitions run once",
+            "description": "chosen by the client, unique per ce_source; a record that repeats it "
+            "is not executed again",
         },
         "ce_type": {"const": base.type_name(admission.ObjectsSubmitted)},
         "ce_source": {**_TEXT, "maxLength": 255, "description": "identifies the client program"},

@@ -65,7 +65,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Array(msgspec.Struct, frozen=True):
-    """The indexes of an array, and how many of them run at once."""
+    """The indexes of an array, and how many of them run concurrently."""
 
     indexes: str
     at_once: int

@@ -96,7 +96,7 @@ def parse(path: str, text: str) -> Script:
         )
     if "\0" in text:
         raise ScriptError(
-            1, "the file is binary", "specify a script of text; a program belongs in the image"
+            1, "the file is binary", "specify a text file; a program belongs in the image"
         )
     rows = text.splitlines()
     first = next(

@@ -234,8 +234,7 @@ def _attempts(job: batch.Job, now: datetime) -> str:
     """The number of failed attempts, out of ``maxRetry``; the first attempt counts. During a
     back-off, when the next one begins."""
     free = job.status.asked_retries
-    restarts = "1 restart costs" if free == 1 else f"{free} restarts cost"
-    beside = f", and {restarts} none" if free else ""
+    beside = f", and {counted(free, 'restart')} not counted" if free else ""
     retry_at = job.status.retry_at
     if retry_at is not None and retry_at > now:
         beside += f"; the next one begins in {output.age(now, retry_at)}"

@@ -45,10 +45,10 @@ class JobExecutor(concurrent.futures.Executor):
     ``workers``: number of pods; those that are placed execute calls. ``storage``: a directory or a
     URL of fsspec that this process and the pods reach; without it a directory of this machine, for
     process nodes. ``client``: by default ``Client()``, which is closed with the executor.
-    ``retries``: how often a call that raises one of ``retry_on`` is executed again, at once; its
-    future then has the last exception. ``progress``: called with the numbers of calls that are done
-    and that were submitted, in a thread of the executor, whenever they change. While no
-    worker runs, the reason why the job is pending is logged by ``stromboli.client.executor``.
+    ``retries``: how often a call that raises one of ``retry_on`` is executed again, without a
+    pause; its future then has the last exception. ``progress``: called with the numbers of calls
+    that are done and that were submitted, in a thread of the executor, whenever they change. While
+    no worker runs, the reason why the job is pending is logged by ``stromboli.client.executor``.
     Raises ClientError when the job is refused.
     """
 

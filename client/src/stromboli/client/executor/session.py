@@ -178,7 +178,7 @@ class Session:
         for known_worker in self._workers.values():
             if now >= known_worker.at + LOST_AFTER_S:
                 done += self._lost(
-                    known_worker.announcement.worker, f"it was not alive for {LOST_AFTER_S:g} s"
+                    known_worker.announcement.worker, f"it sent no heartbeat for {LOST_AFTER_S:g} s"
                 )
         return done
 

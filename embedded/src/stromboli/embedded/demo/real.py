@@ -24,7 +24,7 @@ LIMIT_S = 25.0
 """Time limit for all jobs; on an idle machine they take three seconds."""
 SHOWN = {
     "ring": "4 processes add up their vectors in a ring: none can finish without the others",
-    "mpi": "a master reads the host file and collects its workers' ranks; its end is the job's",
+    "mpi": "a master collects the ranks of the workers in its host file, and then ends the job",
     "pytorch": "3 processes fit a line with MASTER_ADDR and RANK, averaging their gradients",
 }
 PRINTED_BY = {"ring": "ring-worker-", "mpi": "mpi-mpimaster-", "pytorch": "pytorch-"}

@@ -219,7 +219,7 @@ class ProcessNodeAgent:
             self._see(known, is_over=pod.status.phase in FINISHED)
 
     def _see(self, known: worker.PodWorker, *, is_over: bool) -> None:
-        """Tell those who serve running pods of one."""
+        """Notify the data caches and the usage reports of a running or ended pod."""
         pod = known.pod
         if self._caches is not None:
             self._caches.see(pod, is_over=is_over)

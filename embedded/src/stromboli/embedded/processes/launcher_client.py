@@ -1,4 +1,4 @@
-"""One run of a container: the node's side of its launcher's pipes."""
+"""Runs one container by its launcher: the node's end of the pipes between the two."""
 
 import asyncio
 import contextlib

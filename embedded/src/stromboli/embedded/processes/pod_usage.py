@@ -1,8 +1,8 @@
 """What the pods of process nodes use, and its reports to the monitor.
 
-Launchers measure their containers: they are the parents of all processes, so the kernel tells them
-the CPU time and the memory also of those that have ended. A pod therefore has values however short
-it was. Without a monitor (process nodes of a real API server) nothing is reported.
+Launchers measure their containers: they are the parents of all processes, so the kernel reports to
+them the CPU time and the memory also of those that have ended. A pod therefore has values however
+short it was. Without a monitor (process nodes of a real API server) nothing is reported.
 """
 
 import asyncio

@@ -77,7 +77,7 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def client(master: str | None, kubeconfig: str | None) -> Any:
-    """A client of the server ``master``. A note on stderr tells that ``kubeconfig`` is ignored."""
+    """A client of the server ``master``. A note on stderr says that ``kubeconfig`` is ignored."""
     if kubeconfig:
         output.show_note("note: --kubeconfig is ignored; requests use Stromboli's REST API")
     return options.client(master)

@@ -154,7 +154,7 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
         namespace, base = self._place(manifest)
         own = _job(client, manifests.job_name(key, base), namespace)
         if own is not None:
-            self.log.info("job %s of this attempt is found", own.metadata.name)
+            self.log.info("job %s of this attempt was created earlier", own.metadata.name)
             return own
         for earlier in key.earlier_tries():
             job = _job(client, manifests.job_name(earlier, base), namespace)

@@ -16,25 +16,25 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     database_password: str = ""
     """The password of that user, apart from the URL, which is logged."""
     attempts_days: float = 365.0
-    """Days that attempts are kept after their end; 0 keeps them forever."""
+    """Days that attempts are kept after their end; 0 keeps them indefinitely."""
     jobs_days: float = 365.0
     """Days that jobs are kept after their deletion, at least as long as their attempts; 0 keeps
-    them forever."""
+    them indefinitely."""
     phases_days: float = 365.0
-    """Days that phases of jobs are kept; 0 keeps them forever."""
+    """Days that phases of jobs are kept; 0 keeps them indefinitely."""
     evictions_days: float = 365.0
-    """Days that evictions are kept; 0 keeps them forever."""
+    """Days that evictions are kept; 0 keeps them indefinitely."""
     changes_days: float = 365.0
     """Days that changes of nodes, queues, priority classes and the configuration are kept; 0 keeps
-    them forever."""
+    them indefinitely."""
     explanations_days: float = 90.0
     """Days that explanations of pending jobs and their positions in queues are kept; 0 keeps them
-    forever. A job that waits with changing reasons has about a kilobyte per hour."""
+    indefinitely. A job that waits with changing reasons has about a kilobyte per hour."""
     usage_days: float = 1825.0
-    """Days that the sums of usage by day are kept; 0 keeps them forever. They remain when their
-    attempts are deleted."""
+    """Days that the sums of usage by day are kept; 0 keeps them indefinitely. They remain when
+    their attempts are deleted."""
     notices_days: float = 30.0
-    """Days that sent and failed notifications are kept; 0 keeps them forever."""
+    """Days that sent and failed notifications are kept; 0 keeps them indefinitely."""
     notifications_file: str = ""
     """TOML file with the targets of notifications about jobs; without one, none are sent. It is
     read once at the start."""

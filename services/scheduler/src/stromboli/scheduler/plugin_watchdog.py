@@ -34,8 +34,8 @@ WAIT_FACTOR = 12
 
 
 def thread_cpu_s(thread: int) -> float:
-    """CPU seconds that a live thread of this process has used. Where the system has no clock for
-    them (Linux has one), real time, so that the deadline is one of real time."""
+    """CPU seconds that a live thread of this process has used. A system without a CPU clock for
+    threads (unlike Linux) returns wall-clock seconds: deadlines then count wall-clock time."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))

@@ -37,7 +37,7 @@ def backup(file: File, database: DatabaseUrl = "", state: State = STATE) -> None
     """Write the history's database to a file while it is used.
 
     The file contains all tables as one transaction sees them, and the position in the log up to
-    which they are complete. It fits SQLite and PostgreSQL.
+    which they are complete. It can be restored into SQLite and into PostgreSQL.
     """
     _run("backup", file, database, state)
 
@@ -56,14 +56,14 @@ def _run(action: str, file: Path, database: str, state: Path) -> None:
 
     plugins = tuple(entry_points.of_group(ENTRY_POINTS).select(name=action))
     if not plugins:
-        why = "it opens the database, for which the history is not installed"
+        why = "it needs the package stromboli-history, which is not installed"
         raise CommandError(f"history {action}", why, "install stromboli-history")
     run: Any = plugins[0].load()
     url = database or f"sqlite:///{(state / 'embedded' / 'history.db').resolve()}"
     try:
         rows = run(file, url, os.environ)
     except errors.ExternalError as error:
-        next_step = "name another database: --database URL, or another folder: --state FOLDER"
+        next_step = "name another file, or another database: --database URL or --state FOLDER"
         raise CommandError(f"history {action}", str(error), next_step) from None
     counted = ", ".join(f"{count} {table}" for table, count in sorted(rows.items()) if count)
     output.show_note(f"{action} {file}: {counted or 'no rows'}")

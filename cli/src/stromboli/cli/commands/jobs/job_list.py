@@ -38,7 +38,7 @@ def list_jobs(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="DURATION", help="Only jobs submitted since: 30m, 12h, 7d."
+            "--since", metavar="DURATION", help="Only jobs submitted in the last 30m, 12h or 7d."
         ),
     ] = None,
     sort: Annotated[Order, typer.Option("--sort", help="Sort order.")] = Order.NAME,

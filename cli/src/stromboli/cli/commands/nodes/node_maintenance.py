@@ -49,12 +49,12 @@ NodeNames = Annotated[
 
 
 def cordon(nodes: NodeNames, server: options.Server = None) -> None:
-    """Bind no new pods to nodes; their pods continue."""
+    """Mark nodes as unschedulable; their pods continue."""
     _set_schedulable(nodes, server, is_schedulable=False)
 
 
 def uncordon(nodes: NodeNames, server: options.Server = None) -> None:
-    """Bind pods to nodes again."""
+    """Mark nodes as schedulable."""
     _set_schedulable(nodes, server, is_schedulable=True)
 
 

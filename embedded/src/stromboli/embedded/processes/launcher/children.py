@@ -38,7 +38,7 @@ class StartError(Exception):
 def adopt_orphans() -> None:
     """Become the subreaper of all descendants."""
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "become the reaper of descendants")
+        raise OSError(ctypes.get_errno(), "become the subreaper of descendants")
 
 
 def confine() -> None:
@@ -54,7 +54,7 @@ def confine() -> None:
 def _prctl(option: int, value: int) -> None:
     if libc.prctl(option, value, 0, 0, 0):
         number = ctypes.get_errno()
-        raise OSError(number, f"give up rights: {os.strerror(number)}")
+        raise OSError(number, f"drop privileges: {os.strerror(number)}")
 
 
 class Streams(NamedTuple):

@@ -35,10 +35,10 @@ def unshare(*, as_root: bool, isolated: bool = False) -> None:
     """
     flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWPID | (CLONE_NEWIPC if isolated else 0)
     if as_root:
-        _check(libc.unshare(flags), "new namespaces")
+        _check(libc.unshare(flags), "create namespaces")
         return
     uid, gid = os.getuid(), os.getgid()
-    _check(libc.unshare(flags | CLONE_NEWUSER), "new namespaces with a user namespace")
+    _check(libc.unshare(flags | CLONE_NEWUSER), "create namespaces with a user namespace")
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"0 {uid} 1"),
@@ -76,7 +76,7 @@ def change_root(folder: str, hostname: str) -> None:
     _check(libc.sethostname(name, len(name)), f"set the host name {hostname}")
     os.chdir(folder)
     _check(libc.pivot_root(b".", b"."), "change the root")
-    _check(libc.umount2(b".", MNT_DETACH), "leave the old root")
+    _check(libc.umount2(b".", MNT_DETACH), "unmount the old root")
     os.chdir("/")
 
 

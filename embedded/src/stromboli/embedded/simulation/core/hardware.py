@@ -2,7 +2,7 @@
 
 A simulation knows requests and capacities alone. A model adds what else it depends on how long
 tasks run: it has the objects that describe the hardware to the scheduler, follows which tasks are
-on which nodes, and says by which factor tasks take longer where they are.
+on which nodes, and returns the factor by which tasks take longer there.
 """
 
 from collections.abc import Iterable, Mapping

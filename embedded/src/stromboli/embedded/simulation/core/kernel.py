@@ -243,7 +243,7 @@ class Simulation:
     # Data sets
 
     def _update_caches(self) -> None:
-        """Tell the caches what their nodes should have, and the scheduler what they have."""
+        """Notify caches of the data that their nodes should have, and the scheduler of copies."""
         for name, wanted in self.scheduler.wanted_data().items():
             if name not in self.caches.nodes:
                 continue

@@ -237,5 +237,5 @@ def bearer(header: str | None) -> str:
     if not scheme:
         raise UnauthenticatedError("the request has no token")
     if scheme.lower() != "bearer" or not token.strip():
-        raise UnauthenticatedError("Authorization is not a bearer token")
+        raise UnauthenticatedError("the header Authorization is not of the form: Bearer TOKEN")
     return token.strip()

@@ -41,7 +41,7 @@ def truncated(violations: Sequence[Violation], limit: int = MAX_REPORTED) -> tup
         for it in violations[:limit]
     ]
     if len(violations) > limit:
-        first.append(Violation(path="", reason="and more violations"))
+        first.append(Violation(path="", reason=f"and {len(violations) - limit} more violations"))
     return tuple(first)
 
 

@@ -82,7 +82,7 @@ def _with_path_names(kind: Kind[Any], namespace: str, document: Document) -> Doc
     """The document with the namespace and kind of the path."""
     named = {"apiVersion": kind.api_version, "kind": kind.kind, **document}
     if (named["apiVersion"], named["kind"]) != (kind.api_version, kind.kind):
-        what = f"{named['apiVersion']} {named['kind']} cannot be created here"
+        what = f"this path creates no {named['apiVersion']} {named['kind']}"
         raise problems.invalid("kind", what, f"{kind.api_version} {kind.kind}")
     metadata = named.get("metadata") or {}
     if not isinstance(metadata, dict):

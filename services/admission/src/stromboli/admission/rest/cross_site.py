@@ -66,7 +66,7 @@ def check_host(headers: Mapping[str, str], hosts: Sequence[str]) -> None:
         raise RejectedRequestError(
             MISDIRECTED,
             f"Host {headers.get('host', '')[:100]!r} is not a name of this server; "
-            f"it is one of {', '.join(hosts)} (STROM_ADMISSION_REST_HOSTS adds names)",
+            f"its names are {', '.join(hosts)} (STROM_ADMISSION_REST_HOSTS adds names)",
         )
 
 

@@ -35,9 +35,10 @@ class Listings:
         self._locks: defaultdict[Kind[Any], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, kind: Kind[T], since: float) -> list[T]:
-        """All readable objects of a kind, from a list that began after ``since`` (monotonic time;
-        the event loop's has milliseconds, in which an object may be created); none where the kind
-        is not installed. Raises ExternalError.
+        """All readable objects of a kind, from a list request that began at ``since`` or later;
+        empty if the kind is not installed. ``since``: seconds of ``time.monotonic``; the event
+        loop's clock is too coarse, since an object may be created within its milliseconds. Raises
+        ExternalError.
         """
         async with self._locks[kind]:
             began, decoded_objects = self._newest.get(kind, (-1.0, []))

@@ -101,8 +101,9 @@ class AdmissionPipeline:
         only_new: bool = False,
         since: float | None = None,
     ) -> list[Applied]:
-        """All steps. ``attempts.written`` keeps what is written, so that a repetition after a
-        conflict continues after it. Raises what ``review`` raises."""
+        """Review the objects and write those that are admitted. ``attempts.written`` keeps what is
+        written, so that a retry after a conflict continues after it. Raises what ``review``
+        raises."""
         with telemetry.span("submit", objects=len(documents)) as traceparent:
             objects = await self.review(
                 documents,

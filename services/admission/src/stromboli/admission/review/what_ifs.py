@@ -67,10 +67,10 @@ class WhatIfs:
                 _WHAT, "this server has not opened the log yet; ask again", 5.0
             )
         if len(self._waiting) >= MOST_AT_ONCE:
-            why = f"{MOST_AT_ONCE} questions wait for the scheduler already; ask again"
+            why = f"{MOST_AT_ONCE} what-if requests wait for the scheduler; ask again"
             raise errors.RateLimitedError(_WHAT, why, 10.0)
         if self._of_principals[principal] >= MOST_OF_ONE:
-            why = f"{MOST_OF_ONE} questions of yours wait for the scheduler already; ask again"
+            why = f"{MOST_OF_ONE} what-if requests of this user wait for the scheduler; ask again"
             raise errors.RateLimitedError(_WHAT, why, 10.0)
         key, now = uuid.uuid4().hex, self._clock()
         message = messages.WhatIfAsked(

@@ -1,4 +1,4 @@
-"""Racks, and a node with its hardware."""
+"""The page of the network topology as racks, and the page of one node with its hardware."""
 
 from typing import Any
 

@@ -117,10 +117,10 @@ def json_patch(
 def with_condition(
     pod: core.Pod, condition: dict[str, str], *, tests_version: bool = True
 ) -> commands.Patch:
-    """Set a condition of a pod: replace that of its type, if it still has the cached status, or add
-    it. There is no value to test before an addition, so the resourceVersion prevents a second
-    condition of the type. ``tests_version=False``: only the first condition of all is added on the
-    resourceVersion, for a patch that follows another one of the same pod.
+    """Set a condition of a pod: replace the condition of this type, if it still has the cached
+    status, or add one. An addition has no value to test, so it tests the resourceVersion, which
+    prevents a second condition of the type. ``tests_version=False``, for a patch that follows
+    another patch of the same pod: the resourceVersion is tested only if the pod has no condition.
     """
     type_, before = condition["type"], pod.status.conditions
     position = next((at for at, it in enumerate(before) if it.type == type_), None)

@@ -291,7 +291,7 @@ class DecisionExecutor:
             if group is None or group.metadata.uid != decided.pod_group_uid:
                 return "refused", 0
             is_in = group.status.phase not in ("", "Pending")
-            if is_in or pod_groups.was_let_in(group, decision):
+            if is_in or pod_groups.was_admitted(group, decision):
                 return "executed", group.metadata.version
             try:
                 return "executed", await self._write_phase(group, decision)

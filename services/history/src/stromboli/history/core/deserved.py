@@ -2,8 +2,8 @@
 
 The deserved amount of a queue's spec, integrated over the interval from the recorded changes of the
 queue, backwards from its last known facts. Usage includes that of the queues below it, as the
-deserved amount does; the tree is the last known one. Of a queue that was deleted and created again,
-the share of the earlier one is not known and counts as none.
+deserved amount does; the tree is the last known one. If a queue was deleted and created again, the
+share of the deleted one is not known and counts as none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ queue whenever a PodGroup joins or leaves it: far more than is read later. So th
 
 Each decision needs the last kept values of the PodGroup alone (``LastExplanationRow``). A record
 that is not newer than these changes nothing, so a record that comes twice has its effect once. The
-topic is compacted: of the time in which the history does not run, it keeps the last state.
+topic is compacted: after a time in which the history did not run, only the last state is left.
 """
 
 from datetime import timedelta
@@ -54,7 +54,7 @@ def decode(record: envelope.Record) -> msgspec.Struct | None:
 
 
 def explain(rows: Rows, at_us: int, message: scheduling.PodGroupExplained) -> None:
-    """Keep an explanation if it is news."""
+    """Keep an explanation that rule 1 selects."""
     row = ExplanationRow(
         text(message.pod_group),
         at_us,
@@ -82,7 +82,7 @@ def unblock(rows: Rows, at_us: int, message: NotBlocked) -> None:
 
 
 def order(rows: Rows, at_us: int, message: scheduling.QueueOrdered) -> None:
-    """Keep the positions of a chunk of a queue's order that are news."""
+    """Keep the positions of a chunk of a queue's order that rule 2 selects."""
     queue, chunk = text(message.queue), whole(message.chunk)
     rows.queue_chunks[queue, chunk] = ChunkRow(queue, chunk, len(message.pod_groups))
     before = sum(

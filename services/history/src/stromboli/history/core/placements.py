@@ -7,9 +7,9 @@ and the events of a pod come in any order:
 2. The last report of each node is kept, and confirms an attempt that is first seen running later.
 
 A report concerns an attempt if it was made while the attempt had its node, so a pod of the same
-name, as of the next attempt, is not mistaken for it. The last report wins. Of an attempt whose end
-was read before the first report with it, nothing is known. A report costs O(its allocations + open
-attempts of the node).
+name, as of the next attempt, is not mistaken for it. The last report wins. The placement of an
+attempt whose end was read before the first report with it stays unknown. A report costs O(its
+allocations + open attempts of the node).
 """
 
 from collections.abc import Iterable, Mapping

@@ -81,12 +81,13 @@ class JobRow(msgspec.Struct, gc=False):
 
 
 class AttemptRow(msgspec.Struct, gc=False):
-    """One pod of a task index. ``allocated_at``: its requests count as used from then, the time of
-    its binding or of the first observed state on a node. ``cpu`` in milli-cores, ``memory`` in
-    bytes, ``gpu`` in milli-devices; ``requests`` and ``devices`` are JSON. ``is_summed``: 1 if its
-    usage is in the sums of days, see ``store.daily_usage``. ``association``: the id of its job's
-    namespace, queue and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds
-    from its submission to its end; ``OPEN_SPAN`` without an end. ``gpu_type``: the type of the GPUs
+    """One pod of a task index. ``submitted_at``: the creation of the pod, or the time of the first
+    event about it. ``allocated_at``: its requests count as used from then, the time of its binding
+    or of the first observed state on a node. ``cpu`` in milli-cores, ``memory`` in bytes, ``gpu``
+    in milli-devices; ``requests`` and ``devices`` are JSON. ``is_summed``: 1 if its usage is in the
+    sums of days, see ``store.daily_usage``. ``association``: the id of its job's namespace, queue
+    and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds from
+    ``submitted_at`` to its end; ``OPEN_SPAN`` without an end. ``gpu_type``: the type of the GPUs
     that it held, empty without GPUs or if the type is not known. ``placement``: JSON of what the
     kubelet confirmed, see ``placements.Placement``; empty if it is not known. ``used_cpu``,
     ``used_gpu``: measured milliseconds; ``max_memory``, ``max_gpu_memory``: the highest measured

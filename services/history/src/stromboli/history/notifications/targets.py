@@ -115,11 +115,12 @@ def _secret(value: str, file: str) -> str:
 def _check(configuration: Configuration) -> None:
     """Raises ValueError for a target that cannot be used."""
     names = [each.name for each in configuration.targets]
-    if len(set(names)) < len(names):
-        raise ValueError("two targets have the same name")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"several targets have the name {twice[0]!r}: a name must be unique")
     for each in configuration.targets:
         if unknown := set(each.events) - set(requests.EVENTS):
-            raise ValueError(f"target {each.name}: unknown events {sorted(unknown)}")
+            known = f"known are {', '.join(requests.EVENTS)}"
+            raise ValueError(f"target {each.name}: unknown events {sorted(unknown)}; {known}")
         if each.type == "mail" and not (each.to and configuration.mail):
             raise ValueError(f"target {each.name}: a mail needs `to` and the section [mail]")
         if each.type == "webhook" and not each.secret:

@@ -161,7 +161,9 @@ def _has_name(opened: IO[bytes], name: Path) -> bool:
 async def _check_version(opened: database.Database) -> None:
     version = await opened.version()
     if version != database.HEAD:
-        reason = f"the tables have version {version or 'none'}, and this program {database.HEAD}"
+        reason = (
+            f"its schema version is {version or 'none'}, and this program needs {database.HEAD}"
+        )
         raise errors.ConfigurationError("history store", f"{reason}: start the service once")
 
 
@@ -171,7 +173,7 @@ def _header(line: Line | None, what: str) -> Header:
     if not isinstance(line, Header) or line.format != FORMAT:
         raise errors.ConfigurationError(what, "the file is not a backup of the history")
     if line.tables != database.HEAD:
-        reason = f"the file has tables of version {line.tables}, and this program {database.HEAD}"
+        reason = f"its schema version is {line.tables}, and this program needs {database.HEAD}"
         next_step = "restore it with the program that wrote it; the service then migrates"
         raise errors.ConfigurationError(what, f"{reason}: {next_step}")
     return line

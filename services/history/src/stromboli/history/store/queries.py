@@ -35,7 +35,7 @@ _LABELS = decoding.decoder_of(dict[str, str])
 async def attempts(
     opened: database.Database, query: accounting.AttemptQuery, now: datetime
 ) -> accounting.AttemptPage:
-    """A page of attempts, the latest submission first; may have fewer than ``limit`` although more
+    """A page of attempts, the last created pod first; may have fewer than ``limit`` although more
     follow. Running ones count until ``now``. Raises InvalidError, UnavailableError."""
     after = pages.position(query.after) if query.after else index_walks.BEGIN
     limit = max(1, min(query.limit, accounting.MOST_ATTEMPTS))

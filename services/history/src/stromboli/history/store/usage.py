@@ -53,7 +53,7 @@ async def report(
     intervals: list[usage_sums.Interval] = [(query.since, query.until)]
     if is_by_day:
         if accounting.days(query.since, query.until) > accounting.MOST_DAYS:
-            reason = f"by day a report has at most {accounting.MOST_DAYS} days"
+            reason = f"a report by day covers at most {accounting.MOST_DAYS} days"
             raise errors.InvalidError("usage", reason)
         intervals = usage_sums.days(query.since, query.until)
     keys = [key for key in query.by if key != "day"]

@@ -103,9 +103,11 @@ def by_columns(
 
 
 def touching(interval: Interval) -> "list[sa.ColumnElement[bool]]":
-    """Conditions that together select each attempt that existed in an interval, and select none
-    twice: submitted within it, or before it and less than its span before its begin. Both read few
-    rows by an index; PostgreSQL reads all rows for them in one condition."""
+    """Two conditions that together select every attempt that existed in an interval, none of them
+    twice, and some that ended shortly before it. The first selects the attempts that were submitted
+    within the interval. The second selects earlier attempts that are open, or that were submitted
+    less than 2**span seconds before the interval begins (``AttemptRow.span``). Each reads few rows
+    by an index; for both in one condition, PostgreSQL reads all rows."""
     begin_us, end_us = map(micros, interval)
     at = _ATTEMPTS.submitted_at
     ended = (

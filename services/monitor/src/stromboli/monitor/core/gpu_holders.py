@@ -1,6 +1,6 @@
 """Which pod holds which whole GPU. Pure.
 
-The driver tells the load of a GPU, not of a process: mapping processes to pods would need the
+The driver reports the load of a GPU, not of a process: mapping processes to pods would need the
 processes of the host. So the load of a GPU counts for the pod that holds it alone. Shared GPUs, MIG
 instances and virtual GPUs are not measured.
 """

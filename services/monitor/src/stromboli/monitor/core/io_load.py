@@ -25,7 +25,8 @@ SHORTEST_S = 15.0
 MOST_DEVICES = 64
 """Disks, or interfaces, that a sample may have: the first ones by name."""
 STEP = 10
-"""Percentage points by which a load must differ from the reported one to be reported at once."""
+"""Percentage points by which a load must differ from the reported one to be reported
+immediately."""
 _SECTOR_BYTES = 512
 """The unit of the kernel's statistics, whatever the disk's own sectors are."""
 

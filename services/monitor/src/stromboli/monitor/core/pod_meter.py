@@ -42,7 +42,8 @@ class Reading(msgspec.Struct, frozen=True):
 
 class GpuReading(msgspec.Struct, frozen=True):
     """The GPUs that a pod holds now. ``busy``: the sum of the shares of time, 0 to 1 for each GPU,
-    in which they are busy; None if a GPU does not tell. ``memory_bytes``: in use on all of them."""
+    in which they are busy; None if a GPU does not report it. ``memory_bytes``: in use on all of
+    them."""
 
     busy: float | None
     memory_bytes: int

@@ -66,7 +66,7 @@ def read(body: bytes) -> node_usage.PodUsageReport:
         *(it for pod in pod_usage_report.pods for it in (pod.pod_uid, pod.counter)),
     ]
     if any(not _ID.fullmatch(name) for name in names):
-        raise msgspec.DecodeError(f"an id is not of 1 to {LONGEST_ID} printable ASCII characters")
+        raise msgspec.DecodeError(f"an id must have 1 to {LONGEST_ID} printable ASCII characters")
     if any(len(name) > LONGEST_NAME for name in pod_usage_report.unknown_pods):
         raise msgspec.DecodeError(f"a name has more than {LONGEST_NAME} characters")
     for pod in pod_usage_report.pods:

@@ -182,7 +182,8 @@ class Forecaster:
         )
         answer = await channel.ask(requested)
         if not isinstance(answer, frames.Computed):
-            self._warn(answer.reason if isinstance(answer, frames.Failed) else "a wrong answer")
+            reason = answer.reason if isinstance(answer, frames.Failed) else "unexpected response"
+            self._warn(reason)
             return
         _seconds.record(answer.cpu_s, {"scope": self._scope.name})
         self.widening = answer.widening

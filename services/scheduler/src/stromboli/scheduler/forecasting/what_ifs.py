@@ -33,11 +33,11 @@ DRAWS = 20
 ANSWER_MARGIN_S = 3.0
 """Seconds before a question's deadline that are reserved for the transport of the answer."""
 OFF = "what-if is turned off: STROM_SCHEDULER_WHAT_IF_CPU is 0"
-BUSY = f"{MOST_WAITING} other questions wait; ask again in a minute"
+BUSY = f"{MOST_WAITING} other what-if requests wait; ask again in a minute"
 FAILED = "the simulation failed; the scheduler's log has the reason"
 LATE = (
-    "the question reached the scheduler after its deadline: the clocks of admission and the "
-    "scheduler differ by about a minute, or the log is slow"
+    "the what-if request reached the scheduler after its deadline: the clocks of admission and "
+    "the scheduler differ by about a minute, or the log is slow"
 )
 
 
@@ -175,7 +175,7 @@ class WhatIfs:
 
     async def _reply(self, question: _Question, at: datetime, answer: frames.Answer) -> None:
         if not isinstance(answer, frames.Answered):
-            why = answer.reason if isinstance(answer, frames.Failed) else "a wrong answer"
+            why = answer.reason if isinstance(answer, frames.Failed) else "unexpected response"
             await self._publish_failure(question, why)
         elif answer.present is None or answer.changed is None:
             await self._publish(question, cannot_tell=answer.cannot_tell)

@@ -143,7 +143,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Attempts, the latest submission first. ``continue`` is the token of the next page, empty on
+    """Attempts, the last created pod first. ``continue`` is the token of the next page, empty on
     the last page; a page with it may have fewer attempts than were requested, or none.
     ``complete``: the page includes everything that was published before the request."""
 
@@ -189,8 +189,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A job in the history, with its last specification, its phases and the requests of users about
     it in order. The specification is empty if the job's object was never read, and lacks values
-    that the log does not contain. Requests are those that admission saw: not those of a time at
-    which it was unavailable, and not the submission."""
+    that the log does not contain. ``requests`` are those that admission recorded: requests made
+    while it was unavailable are missing. The submission is not among them."""
 
     namespace: str
     name: str

@@ -116,7 +116,7 @@ class KafkaGroupConsumer:
         """The offset at which a restarted consumer of the group would begin, once committed."""
         return next(iter(self._unfinished), self._next)
 
-    async def commit_for_ever(self, every_s: float, again_s: float) -> None:
+    async def commit_repeatedly(self, every_s: float, again_s: float) -> None:
         """Commit progress at most every ``every_s`` seconds, and the same offset again after
         ``again_s``: Kafka drops an offset that was not committed for its retention time, and a
         process that was paused during a commit may have overwritten it. Waits while the broker is
@@ -215,7 +215,7 @@ async def consuming(
         consumer = KafkaGroupConsumer(source, client, name, mend)
         await consumer.open()
         consumer.committer = asyncio.create_task(
-            consumer.commit_for_ever(kafka.commit_every_s, kafka.commit_again_s)
+            consumer.commit_repeatedly(kafka.commit_every_s, kafka.commit_again_s)
         )
         try:
             yield consumer

@@ -97,7 +97,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
     @get(
         "/v1/history/attempts",
         opt=RIGHTS,
-        summary="Attempts of all jobs that ran, also of deleted ones, the latest submission first",
+        summary="Attempts of all jobs that ran, also of deleted ones, the last created pod first",
     )
     async def attempts(
         namespace: FromQuery[str] = "",

@@ -72,7 +72,8 @@ def refusal(
         return OFF
     plan = cache.plans.of(decided.pod_group)
     if plan is None or plan.digest != bind.plan or bind.version != job.status.version:
-        return ExecutionResult("refused", "PlanReplaced", "the pod was placed by another plan")
+        reason = "the pod was placed by a plan that has been replaced since"
+        return ExecutionResult("refused", "PlanReplaced", reason)
     task = task_of(plan, bind)
     member = tasks.Members(job).of(bind.pod)
     if task is None or member is None or member.task.name != bind.task:

@@ -183,7 +183,7 @@ class JobPods:
         """Whether a node rejected the placement of a pod of the current attempt."""
         return bool(self._rejected)
 
-    def has_succeeded(self, task: str) -> int:
+    def succeeded_count(self, task: str) -> int:
         """How many pods of a task have succeeded, with those that a resumed job kept. 0 while none
         of them is of the current attempt: policies reacted to the others before."""
         return self._succeeded.get(task, 0) if self._newly_succeeded.get(task) else 0

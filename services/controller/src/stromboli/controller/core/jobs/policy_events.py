@@ -79,8 +79,9 @@ class Pods(Protocol):
     def asks_for(self, name: str) -> bool:
         """Whether the job requires a pod of this name."""
 
-    def has_succeeded(self, task: str) -> int:
-        """How many pods of a task's current attempt have succeeded."""
+    def succeeded_count(self, task: str) -> int:
+        """How many pods of a task have succeeded, including those that a resumed job kept; 0 while
+        none of the current attempt has."""
 
     def restarts(self, task: str) -> int:
         """How often containers of the task's current attempt were restarted."""
@@ -110,7 +111,7 @@ def collect(
         if policy_event is not None:
             yield policy_event
     for task in tasks.specs(job):
-        if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
+        if job.spec.array is None and 0 < task.replicas <= pods.succeeded_count(task.name):
             yield PolicyEvent(("TaskCompleted",), task.name)
         limit = task.max_retry or DEFAULT_TASK_RETRY
         if 0 <= limit <= pods.restarts(task.name):

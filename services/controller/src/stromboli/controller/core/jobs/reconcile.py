@@ -167,7 +167,8 @@ def _deadline(job: Job) -> datetime | None:
 
 
 def expires_at(job: Job) -> datetime | None:
-    """When a finished job expires, from its status."""
+    """When a finished job expires, from its status; None for a job that has not finished or has no
+    time to live."""
     ttl, state = job.spec.ttl_seconds_after_finished, job.status.state
     if ttl is None or state.phase not in lifecycle.FINISHED or state.last_transition_time is None:
         return None

@@ -146,7 +146,7 @@ def is_in_other_queue(
     return (group.spec.queue or "default") != (job.spec.queue or "default")
 
 
-def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
+def was_admitted(group: scheduling.PodGroup, decision: str) -> bool:
     """Whether this decision has admitted the group to its queue. Then it has been executed, even if
     the group is Pending again."""
     return decision in _entries(group)

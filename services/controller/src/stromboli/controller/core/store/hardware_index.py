@@ -15,7 +15,7 @@ class HardwareIndex:
         self._observed: dict[str, node_topology.TopologyObserved] = {}
 
     def of(self, node: str) -> node_topology.TopologyObserved | None:
-        """The last report of a node."""
+        """The last report of a node; None without one."""
         return self._observed.get(node)
 
     def items(self) -> Iterator[job_relations.ReconcileKey]:

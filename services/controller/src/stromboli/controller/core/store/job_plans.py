@@ -38,7 +38,7 @@ class JobPlans:
         return self.admission is not None and not self.admission.problem and not self._is_full
 
     def of(self, pod_group: str) -> plans.PodsPlanned | None:
-        """The plan of a PodGroup."""
+        """The plan of a PodGroup; None without one."""
         return self._found.get(pod_group)
 
     def of_job(self, job: str) -> list[plans.PodsPlanned]:

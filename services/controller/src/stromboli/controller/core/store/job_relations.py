@@ -46,7 +46,7 @@ MAKERS: Mapping[kinds.Kind[Any], Maker] = {
 
 
 def template_of(job: batch.Job) -> str | None:
-    """Key of the JobTemplate that the job was created from."""
+    """Key of the JobTemplate that the job was created from; None if no flow created it."""
     namespace, name = job.metadata.namespace, job.metadata.annotation(keys.CREATED_BY_TEMPLATE)
     if not name or not name.startswith(f"{namespace}."):
         return None
@@ -125,13 +125,13 @@ def _relations(state: snapshot.State) -> Iterator[tuple[Relation, str]]:
 
 
 def group_of(pod: core.Pod) -> str | None:
-    """Key of the PodGroup that the pod is a member of."""
+    """Key of the PodGroup that the pod is a member of; None if it names none."""
     name = pod.metadata.annotation(keys.GROUP_NAME)
     return f"{pod.metadata.namespace}/{name}" if name else None
 
 
 def job_of(obj: meta.Object) -> str | None:
-    """Key of the job that manages the object."""
+    """Key of the job that manages the object; None if no job does."""
     owner = obj.metadata.controller
     if owner is None or not kinds.JOBS.controls(obj):
         return None
@@ -139,7 +139,7 @@ def job_of(obj: meta.Object) -> str | None:
 
 
 def target_of(user_command: batch.Command) -> ReconcileKey | None:
-    """The key of the job or queue that a user command targets."""
+    """The key of the job or queue that a user command targets; None for any other target."""
     target = user_command.target
     if target is None:
         return None

@@ -232,6 +232,6 @@ def write_status(
 
 
 def ended_at(job: batch.Job) -> datetime | None:
-    """The time at which a finished job entered its final phase."""
+    """The time at which a finished job entered its final phase; None if it is not recorded."""
     state = job.status.state
     return state.last_transition_time if state.phase in lifecycle.FINISHED else None

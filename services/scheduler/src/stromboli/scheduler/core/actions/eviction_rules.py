@@ -210,11 +210,13 @@ def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension
 def queues_that_take_back(
     ssn: session.Session, job: entities.Job, stmt: statement.Statement
 ) -> frozenset[str]:
-    """Return the queues that lose surplus tasks below their share, would be served before the
-    gang's queue once these are pending again, and would use its nodes.
+    """Return the queues whose evicted tasks would take the gang's room back.
 
-    Such tasks would take the room back and be evicted again, without end. The tasks of a job that
-    falls below its minimum do not start one by one. Tasks that request nothing are placed last.
+    The tasks are surplus of their jobs, and their queue holds no more than its share. Once they are
+    pending again, the queue is served before the gang's queue, and they are placed on the nodes to
+    which the gang is nominated. They would be evicted again, without end. Tasks of a job that falls
+    below its minimum do not count, since they do not start one by one. Tasks that request nothing
+    are placed last.
     """
     own, saved = ssn.queue_of(job), stmt.save()
     victims = [task for each in saved if each.kind == "evict" for task in each.tasks]

@@ -63,7 +63,7 @@ def run(ssn: session.Session) -> None:
 
 
 def configuration_of(ssn: session.Session) -> Arguments:
-    """Return the action's arguments. Reports wrong ones."""
+    """Return the action's arguments; invalid ones are added to the session's complaints."""
     raw_arguments = ssn.configuration.action(NAME)
     arguments = Arguments.read(raw_arguments)
     ssn.complaints.extend(raw_arguments.complaints)

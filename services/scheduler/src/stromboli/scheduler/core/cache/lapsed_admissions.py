@@ -6,8 +6,8 @@ gangs would reserve them indefinitely, and others would never be admitted:
 - *without pods* for ``queue_usage.PODS_EXPECTED_WITHIN``: their creation fails, or the gang is
   suspended, as a RayCluster can be;
 - *too large*: the explanation says that the gang can never fit the cluster as it is;
-- *obstructed*: no end of other gangs lets it start (``eventual_room``): no node has its labels, all
-  have a taint, its volume is absent.
+- *obstructed*: it cannot start even if all other gangs end (``eventual_room``): no node has its
+  labels, all nodes have a taint, its volume is absent.
 
 These gangs stay Inqueue. Their room counts again once they have pods or may fit. Pods are placed on
 idle resources only, so nothing is over-committed meanwhile. A gang that waits for room that other

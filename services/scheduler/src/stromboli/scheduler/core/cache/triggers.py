@@ -60,7 +60,7 @@ class PodPlacement(NamedTuple):
 def placement_of(
     of: cluster_model.ClusterModel, key: str, *, with_status: bool
 ) -> PodPlacement | None:
-    """What the pod uses; None if it uses no node.
+    """The node that the pod uses and what it uses there; None if it uses no node.
 
     ``with_status``: include the status, for sessions that may evict.
     """

@@ -92,7 +92,7 @@ class _NodeRoom(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, table: nodes.Nodes) -> "_NodeRoom":
-        """The room now."""
+        """A copy of the present room."""
         return cls(table.names, table.idle.copy(), table.future_idle)
 
     def is_equal(self, other: "_NodeRoom") -> bool:
@@ -252,9 +252,9 @@ class UnschedulableGangs:
         of.skipped = self.jobs
 
     def follow_plugins(self, of: cluster_model.ClusterModel, substituted: Iterable[str]) -> None:
-        """Skip no gang if other plugins were substituted in the last session: with others, jobs
-        have another order, and the positions of skipped gangs could not be compared with it. Call
-        it before the session opens."""
+        """Skip no gang if the set of substituted plugins has changed since the previous session:
+        the order of jobs then differs from that in which the skipped gangs have their positions.
+        Call it before the session opens."""
         plugins = frozenset(substituted)
         if plugins != self._substituted:
             self._substituted = plugins

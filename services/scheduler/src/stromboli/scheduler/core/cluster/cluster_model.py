@@ -103,8 +103,8 @@ class ClusterModel:
 
     def take_pending_jobs(self) -> list[str]:
         """Settle, and return the keys of the jobs that the next session must consider, in order:
-        those that wait and Inqueue ones that have changed, without those ``skipped``. Running jobs
-        that changed need no session; after a start, these are all jobs."""
+        jobs that wait, and Inqueue jobs that have changed, without those ``skipped``. Running jobs
+        that have changed are left out: after a start, every job has."""
         self.settle()
         changed = filter(None, map(self.jobs.get, self.changed - self.skipped))
         pending_keys = (self._waiting - self.skipped) & self.jobs.keys()
@@ -146,7 +146,7 @@ class ClusterModel:
         self.nodes.unknown(name, reason)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node. Tasks of pods that still name it are parked until it returns."""
+        """Remove a node. Tasks of pods that still name it are kept until the node is put again."""
         row = self.nodes.rows.get(name)
         if row is not None:
             for task in self.nodes.tasks[row].values():
@@ -360,7 +360,7 @@ class ClusterModel:
             self._note_change(key)
 
     def freeze(self, key: str, reason: str) -> None:
-        """Exclude this PodGroup from decisions and record the reason; an empty reason lifts it."""
+        """Exclude the PodGroup from decisions for this reason; an empty one includes it again."""
         if reason:
             self.frozen[key] = reason
         else:

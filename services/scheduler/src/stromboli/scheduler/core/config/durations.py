@@ -1,4 +1,4 @@
-"""Durations in configurations and annotations, and points in time after them."""
+"""Durations in configurations and annotations: parses them, and adds them to times."""
 
 from datetime import UTC, datetime, timedelta
 

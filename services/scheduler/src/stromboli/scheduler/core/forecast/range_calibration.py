@@ -86,7 +86,8 @@ class RangeCalibrator:
             self._open.popitem(last=False)
 
     def started(self, pod_group: str, at: datetime) -> None:
-        """Learn from the start of a PodGroup, if it has a forecast."""
+        """Learn from the start of a PodGroup that has a forecast and has waited for more than
+        ``LEAST_WAIT_S`` since then."""
         estimate = self._open.pop(pod_group, None)
         if estimate is None:
             return

@@ -150,7 +150,7 @@ class FailureHistory:
 
     @property
     def until(self) -> datetime | None:
-        """When the first failure expires."""
+        """When the first failure expires; None without failures."""
         known = (*self.out.values(), *self.held.values())
         return min((failure.until for failure in known), default=None)
 

@@ -98,7 +98,8 @@ class TopologyConstraint:
         )
 
     def has_hard_constraint(self, job: entities.Job) -> bool:
-        """Whether some of its tasks have a hard constraint."""
+        """Whether the job or one of its subgroups has a hard constraint; an invalid constraint
+        counts as hard."""
         whole, groups, problem = self._wished(job)
         return bool(problem) or any(
             each is not None and each.is_hard for each in (whole, *groups.values())

@@ -75,7 +75,8 @@ def pod_mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> PodMi
 
 
 def scale_mix(kinds_by_model: Sequence[Mapping[tuple[int, ...], int]], total: int) -> PodMix:
-    """Return a mix of ``total`` pods from kinds with their numbers of pods, by model."""
+    """Return a mix of ``total`` pods. ``kinds_by_model``: for each GPU model, kind (cpu, memory,
+    GPUs, milli per GPU) -> number of pods."""
     width = max(1, *map(len, kinds_by_model))
     table = np.zeros((len(kinds_by_model), width, 4), np.int64)
     weights = np.zeros((len(kinds_by_model), width), np.int64)

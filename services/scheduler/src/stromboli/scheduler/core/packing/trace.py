@@ -1,4 +1,4 @@
-"""The lists of nodes and pods, as columns.
+"""Reads the lists of nodes and pods of a GPU trace into columns.
 
 A node has GPUs of one model, each of 1000 milli. A pod requests a part of one GPU or whole ones.
 Pods with equal requests have the same *shape*; rules depend on shapes alone. Format:

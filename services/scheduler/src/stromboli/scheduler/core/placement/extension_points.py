@@ -40,14 +40,15 @@ class Scope(enum.Enum):
 
 
 class Code(enum.IntEnum):
-    """Kinds of refusal, in ascending severity."""
+    """Kinds of refusal, with the numbers of Kubernetes' scheduler. Only nodes that are refused as
+    UNSCHEDULABLE are candidates for evictions."""
 
     UNSCHEDULABLE = 2
     """Evicting tasks from the node may help."""
     UNRESOLVABLE = 3
     """Evicting does not help."""
     ERROR = 1
-    """The plugin failed to decide."""
+    """The plugin cannot decide, or the node is not for this scheduler. Evicting does not help."""
 
 
 class Check(NamedTuple):

@@ -6,7 +6,7 @@ started recently, so an estimate of their use is added. Nodes without a measurem
 and score zero.
 
 Disk and network are measured by the nodes' agents and are only scored: pods do not request them, so
-a filter could keep pods waiting for a load that no one can explain to them. A node with an unknown
+a filter could keep pods pending because of a load that their users cannot see. A node of unknown
 load counts as the mean of the known loads, so that it is neither preferred nor avoided.
 """
 

@@ -123,7 +123,7 @@ def limits_of(ssn: session.Session, queue: entities.Queue) -> Limits:
 
 
 def queue_status(quota: QueueQuota | None) -> extension_points.QueueShare | None:
-    """Return the queue's share as explanations report it."""
+    """Return the queue's share as explanations report it; None for an unknown queue."""
     if quota is None:
         return None
     return extension_points.QueueShare(

@@ -45,7 +45,7 @@ Observe = Callable[[Assumption], Observation]
 
 
 class AssumeCache:
-    """Open assumptions by what they are about."""
+    """Open assumptions by the pod, claim or PodGroup that they are about."""
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
@@ -179,8 +179,8 @@ class AssumeCache:
     # Lookups
 
     def bind_of(self, key: str, uid: str = "") -> scheduling.Bind | None:
-        """The open bind of this pod, or of any pod of this key. Of several, an executed one comes
-        first, then the last of those without an outcome."""
+        """The open bind of this pod, or of any pod of this key; None if there is none. Of several,
+        an executed one comes first, then the last of those without an outcome."""
         bind = None
         for each in self._by_object.get((Effect.BIND, key), ()):
             # Another pod may have the name of a planned one, which is held until it is answered.

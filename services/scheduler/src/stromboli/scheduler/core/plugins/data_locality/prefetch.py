@@ -100,7 +100,8 @@ class _Choice:
         self._copies: dict[int, dict[str, data.WantedCopy]] = {}
 
     def put_startable(self, job: entities.Job, urgency: int) -> bool:
-        """Choose nodes if the gang waits for required data only (turn 1); else change nothing."""
+        """Choose nodes if the gang waits for required data only (turn 1); else change nothing.
+        Returns whether nodes were chosen."""
         task_groups = self._classes(job)
         if not any(_is_required(tasks[0].task_class.data_sets) for tasks in task_groups):
             return False
