@@ -138,7 +138,12 @@ class User:
         return found
 
     def comes_to(self, name: str, phase: str) -> Document:
-        self.until(lambda: self.phase(name), lambda now: now == phase)
+        """Its status, once it is in this phase. A failure says what the scheduler waits for."""
+        try:
+            self.until(lambda: self.phase(name), lambda now: now == phase)
+        except AssertionError as error:
+            error.add_note(str(self.get(name, "/explanation")))
+            raise
         return self.status(name)
 
 
