@@ -60,10 +60,13 @@ class User:
         return str(answer.json()["metadata"]["name"])
 
     def strom(self, *arguments: str) -> str:
-        """What a command of ``strom`` prints."""
+        """What a command of ``strom`` prints. Raises CalledProcessError, with its error as text."""
         command = [str(STROM), *arguments, "--server", self._url]
-        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        return str(ran.stdout)
+        try:
+            return str(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        except subprocess.CalledProcessError as error:
+            error.add_note(error.stderr)
+            raise
 
     def ask(self, name: str, verb: str, **body: Any) -> None:
         self._http.post(f"{SPACE}/{name}/{verb}", json=body or None).raise_for_status()
