@@ -24,6 +24,7 @@ from stromboli.shared.cluster.kubernetes import (
     KubernetesSettings,
     credentials,
 )
+from stromboli.testkit import records
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -293,7 +294,7 @@ async def test_no_connection_outlives_the_client(tmp_path: pathlib.Path) -> None
         return socket.socket(fileno=accepted.detach())
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(10)
+        listening.settimeout(records.DEADLINE_S)
         address = f"https://127.0.0.1:{listening.getsockname()[1]}"
         path = kubeconfig(tmp_path, address, cluster={"certificate-authority": str(certificate)})
         async with KubernetesCluster(KubernetesSettings(kubeconfig=path), Random(1)) as cluster:
@@ -303,7 +304,7 @@ async def test_no_connection_outlives_the_client(tmp_path: pathlib.Path) -> None
             with pytest.raises(asyncio.CancelledError):
                 await request
     with accepted:
-        accepted.settimeout(5)
+        accepted.settimeout(records.DEADLINE_S)
         while await asyncio.to_thread(accepted.recv, 1 << 16):
             pass
 

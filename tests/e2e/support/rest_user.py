@@ -60,10 +60,13 @@ class User:
         return str(answer.json()["metadata"]["name"])
 
     def strom(self, *arguments: str) -> str:
-        """What a command of ``strom`` prints."""
+        """What a command of ``strom`` prints. Raises CalledProcessError, with its error as text."""
         command = [str(STROM), *arguments, "--server", self._url]
-        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        return str(ran.stdout)
+        try:
+            return str(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        except subprocess.CalledProcessError as error:
+            error.add_note(error.stderr)
+            raise
 
     def ask(self, name: str, verb: str, **body: Any) -> None:
         self._http.post(f"{SPACE}/{name}/{verb}", json=body or None).raise_for_status()
@@ -138,7 +141,12 @@ class User:
         return found
 
     def comes_to(self, name: str, phase: str) -> Document:
-        self.until(lambda: self.phase(name), lambda now: now == phase)
+        """Its status, once it is in this phase. A failure says what the scheduler waits for."""
+        try:
+            self.until(lambda: self.phase(name), lambda now: now == phase)
+        except AssertionError as error:
+            error.add_note(str(self.get(name, "/explanation")))
+            raise
         return self.status(name)
 
 
