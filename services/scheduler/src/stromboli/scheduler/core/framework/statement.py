@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Operation(msgspec.Struct, frozen=True, eq=False):
     """One change of tasks of one class, job and status.
 
-    ``kind``: allocate, pipeline or evict. ``before``: the previous status. ``nodes``: one per task.
+    ``kind``: allocate, pipeline, evict or requeue. ``before``: the previous status. ``nodes``: one
+    per task.
     """
 
     kind: str
@@ -54,6 +55,14 @@ class Statement:
         self._session.change(task, entities.Status.RELEASING, task.node)
         self._session.notify_deallocated((task,))
 
+    def requeue(self, task: entities.Task) -> None:
+        """Make the evicted task pending, as its job creates it again. Only for a trial that is
+        discarded."""
+        node = task.node
+        self.operations.append(Operation("requeue", (task,), (node,), task.status))
+        self._session.change(task, entities.Status.PENDING, node)
+        task.node = ""
+
     def commit(self) -> None:
         """Turn all changes into decisions of the session. Evictions are attributed to the nominated
         job.
@@ -78,6 +87,8 @@ class Statement:
             for task in tasks:
                 task.last_status, task.last_node = task.status, task.node
             self._session.change_run(tasks, operation.before, operation.nodes)
+            if operation.kind == "requeue":
+                continue
             if operation.kind == "evict":
                 self._session.notify_allocated(tasks)
                 continue
