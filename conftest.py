@@ -13,6 +13,7 @@ import structlog
 import uvloop
 from hypothesis import HealthCheck, Phase, settings
 
+from stromboli.shared import process
 from stromboli.testkit import cpu_time
 
 # Without the phase `explain`, which traces every line of later examples once one has failed: on
@@ -28,7 +29,15 @@ settings.load_profile("stromboli")
 
 # Systems in threads outlive the test that started them. They log to the standard error of the
 # process: a test that reads the output of a command must not find their records in it.
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
+# Tracebacks have no local variables: to format those of one error can take the processor for ten
+# seconds, in which no task of the loop runs.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ],
+    logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
+)
 
 
 class UvloopPolicy(asyncio.DefaultEventLoopPolicy):
@@ -52,12 +61,13 @@ def _record_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, A
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Modules, tests and their parameters live as long as the run: no garbage collection visits
-    them, neither while they are made nor later."""
+    them, neither while they are made nor later. Collections are as rare as in a service."""
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        gc.set_threshold(process.ALLOCATIONS_BETWEEN_LOOKS)
         cpu_time.freeze_objects()
 
 

@@ -124,6 +124,24 @@ def test_attach_passes_on_what_the_tool_requests(api_server: Any, strom: Any) ->
     assert wanted(api_server) == [expected]
 
 
+@pytest.mark.usefixtures("job")
+def test_attach_ends_where_the_program_of_the_tool_does_not_exist(
+    api_server: Any, strom: Any
+) -> None:
+    """On process nodes the machine has no ttyd, and the pod is restarted indefinitely."""
+    api_server.start_tool("a", "terminal")
+    ended = {"reason": "StartError", "exitCode": 128, "message": "program 'ttyd' not found"}
+    waiting = {"reason": "CrashLoopBackOff"}
+    container = {"name": "terminal", "state": {"waiting": waiting}, "restartCount": 3}
+    status = {**container, "lastState": {"terminated": ended}}
+    condition = {"type": "Ready", "status": "False"}
+    api_server.set_pod_status("a-tool-terminal", containerStatuses=[status], conditions=[condition])
+    refused = strom("job", "attach", "a", "--tool", "terminal", "--timeout", "60s")
+    assert refused.exit_code == 1
+    assert "terminal cannot start: its pod is CrashLoopBackOff: program 'ttyd'" in refused.stderr
+    assert "strom job detach a" in refused.stderr
+
+
 def test_a_tool_requested_again_replaces_the_first() -> None:
     there = (
         debug_tools.DebugToolRequest(tool="jupyter"),

@@ -1,6 +1,7 @@
 """A bound pod that no kubelet takes, and a node whose kubelet is gone, are reasons to show."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -101,8 +102,9 @@ def test_a_job_reports_a_bound_pod_that_its_kubelet_has_not_taken(
     shown = strom(*command, "train").stdout
     assert "default/train is pending: its pods are bound, and kubelets" in shown
     (line,) = (line for line in shown.splitlines() if "not acknowledged by its kubelet" in line)
-    assert line.split("1 pod ")[1].startswith("bound to node node since 3")
-    assert "node's lease renewed 20" in line
+    seconds = re.search(r"1 pod bound to node node since (\d+) s.* lease renewed (\d+) s ago", line)
+    assert seconds is not None
+    assert (int(seconds[1]) >= 30, int(seconds[2]) >= 200) == (True, True)
 
 
 @pytest.mark.usefixtures("late_pod")
@@ -110,7 +112,7 @@ def test_a_list_of_nodes_shows_the_age_of_each_lease(strom: Any) -> None:
     header, row = strom("node", "list").stdout.splitlines()
     assert header.split()[:3] == ["NAME", "STATUS", "LEASE"]
     assert row.split()[0] == "node"
-    assert row.split()[2] in ("3m20s", "200s", "3m")
+    assert re.fullmatch(r"[3-9]m(\d+s)?", row.split()[2])  # it was renewed 3m20s before the start
     assert strom("node", "list", "-l", "gpu").stdout == ""
 
 
@@ -133,7 +135,7 @@ def test_a_list_of_nodes_shows_what_no_pod_requests() -> None:
 def test_a_node_without_agent_shows_its_status(strom: Any) -> None:
     shown = strom("node", "get", "node")
     assert shown.exit_code == 0
-    assert "lease       renewed 20" in shown.stdout
+    assert re.search(r"lease       renewed [2-9]\d\d s ago", shown.stdout)
     assert "No node agent has reported its hardware" in shown.stderr
 
 

@@ -16,7 +16,7 @@ from stromboli.testkit import builders
 COURSE = ("course", "--start", "2036-12-01T08:00:00Z", "--duration", "4h")
 
 
-def test_a_reservation_is_created_listed_shown_and_deleted(strom: Any) -> None:
+def test_a_reservation_is_created_once_listed_shown_and_deleted(strom: Any) -> None:
     made = strom("reservation", "create", *COURSE, "--all-nodes", "--user", "ann", "--queue", "q")
     assert made.stderr == ""
     assert made.stdout == "advancereservation.scheduling.stromboli.sh/course created\n"
@@ -35,6 +35,10 @@ def test_a_reservation_is_created_listed_shown_and_deleted(strom: Any) -> None:
         "queues": ["q"],
         "allNodes": True,
     }
+    again = strom("reservation", "create", *COURSE, "--all-nodes", "--user", "bob")
+    assert again.exit_code == 1
+    assert "reservation course: it exists already" in again.stderr
+    assert strom("reservation", "list").stdout.splitlines()[1] == row
     assert "deleted" in strom("reservation", "delete", "course").stdout
     assert strom("reservation", "list").stderr == "No reservations found.\n"
 

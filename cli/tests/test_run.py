@@ -27,6 +27,14 @@ def container(document: Any) -> Any:
     return document["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
 
 
+@pytest.mark.parametrize("nodes", ["4", "2-4"])
+def test_numbers_of_nodes_as_in_slurm_are_no_names(strom: Any, nodes: str) -> None:
+    """A job of one pod with the name 4 would run instead of one on 4 nodes."""
+    refused = strom("job", "run", "-N", nodes, "--dry-run", "--", "hostname")
+    assert refused.exit_code == 2
+    assert "not a number of nodes as in Slurm: write --replicas" in " ".join(refused.stderr.split())
+
+
 def test_gpus_cores_memory_and_time_in_short(strom: Any) -> None:
     made = manifest(
         strom, "a", "--gpus", "8", "--cpus", "16", "--memory", "64Gi", "--time", "1h30m",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from stromboli.cli import lazy, main
 
@@ -19,8 +20,19 @@ MEASURED = 5
 """Runs, of which the fastest counts: the others share the machine with other tests."""
 MOST_OVER_LIBRARIES = 1.6
 """How often the CPU time of its libraries' import a command may take on a busy machine."""
-MODULES = {("--help",): 300, ("job", "list"): 430, ("queue", "get", "a"): 430}
+MODULES = {
+    ("--help",): 300,
+    ("job", "list"): 430,
+    ("queue", "get", "a"): 430,
+    ("up", "--help"): 430,
+    ("simulate", "pack", "--help"): 430,
+}
 """Call -> the most modules that it may import."""
+HELP_MODULES = 430
+HEAVY = {
+    *("rich.console", "yaml", "pygments", "pydantic", "numpy", "aiohttp", "kubernetes_asyncio"),
+    *("stromboli.embedded.system", "stromboli.embedded.scheduler_file"),
+}
 
 
 def groups(group: Any = None, path: str = "strom") -> list[Any]:
@@ -52,11 +64,27 @@ def test_an_alias_calls_the_command_with_its_name_and_is_not_listed() -> None:
     assert "jobs" not in root.list_commands(context)
 
 
-def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def test_a_group_reads_the_parameters_of_no_command_that_is_not_called() -> None:
+    """Of the commands of ``strom queue``, they take 10 ms of CPU."""
+    root: Any = typer.main.get_command(main.app)
+    group = root.resolve_command(typer.Context(root), ["queue", "list"])[1]
+    assert {type(command) for command in group.commands.values()} == {lazy.RegisteredCommand}
+    context = typer.Context(group)
+    assert group.resolve_command(context, ["list"])[1].params
+    assert all(not group.get_command(context, name).params for name in group.list_commands(context))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home, with the bytecode of all that has run: an installed program is compiled."""
+    return tmp_path_factory.mktemp("home")
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {
         "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPYCACHEPREFIX": str(tmp_path / "pycache"),  # an installed program is compiled
+        "HOME": str(home),
+        "PYTHONPYCACHEPREFIX": str(home / "pycache"),
         "STROM_SERVER": "http://127.0.0.1:1",
     }
     report = (
@@ -66,27 +94,26 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
     return subprocess.run(
         [sys.executable, "-c", report, *arguments],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=environment, cwd=home, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
-def cpu_s(tmp_path: Path, *arguments: str) -> float:
+def cpu_s(home: Path, *arguments: str) -> float:
     def used_s() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
 
     before_s = used_s()
-    run(tmp_path, *arguments)
+    run(home, *arguments)
     return used_s() - before_s
 
 
 @pytest.mark.parametrize("arguments", MODULES, ids=" ".join)
-def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    modules = run(tmp_path, *arguments).stderr.splitlines()[-1].split()
+def test_a_command_imports_only_what_it_needs(home: Path, arguments: tuple[str, ...]) -> None:
+    modules = run(home, *arguments).stderr.splitlines()[-1].split()
     assert "stromboli.cli.main" in modules
     assert len(modules) <= MODULES[arguments]
-    for heavy in ("rich.console", "yaml", "stromboli.embedded.commands", "pygments", "pydantic"):
-        assert heavy not in modules
+    assert HEAVY & set(modules) == set()
 
 
 def targets(group: Any) -> list[str]:
@@ -98,7 +125,7 @@ def targets(group: Any) -> list[str]:
     return found
 
 
-def test_no_command_imports_a_heavy_library_before_it_needs_it(tmp_path: Path) -> None:
+def test_no_command_imports_a_heavy_library_before_it_needs_it() -> None:
     """All commands together: what none of them imports, each of them saves."""
     modules = sorted(set(targets(typer.main.get_command(main.app))))
     assert len(modules) > 20
@@ -108,14 +135,57 @@ def test_no_command_imports_a_heavy_library_before_it_needs_it(tmp_path: Path) -
         + "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"httpx", "rich.console", "yaml", "pygments", "pydantic", "stromboli.embedded.commands"}
-    assert heavy & set(done.stdout.split()) == set()
+    assert (HEAVY | {"httpx"}) & set(done.stdout.split()) == set()
 
 
-def libraries_s(tmp_path: Path) -> float:
+def one_of_each_module(group: Any, path: list[str]) -> dict[str, list[str]]:
+    """Module -> the names of one of its commands, of all commands below a group."""
+    found: dict[str, list[str]] = {}
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        own = [*path, name]
+        inner = lazy.loaded(group.get_command(context, name))
+        if isinstance(inner, TyperGroup):
+            found = one_of_each_module(inner, own) | found
+        else:
+            found.setdefault(inner.callback.__module__, own)
+    return found
+
+
+HELP_PAGES = """
+import os, sys
+from stromboli.cli import main
+for line in sys.stdin:
+    if os.fork() == 0:
+        sys.stdout = open(os.devnull, "w")
+        code = main.app(line.split(), prog_name="strom", standalone_mode=False)
+        print(code or 0, line.strip(), *sys.modules, sep="\\t", file=sys.stderr, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.timeout(600)
+def test_each_help_page_imports_only_what_it_needs() -> None:
+    """Also those of commands that start the whole system, which takes seconds to import."""
+    paths = one_of_each_module(typer.main.get_command(main.app), [])
+    calls = [[*path, "--help"] for path in paths.values()]
+    assert ["up", "--help"] in calls
+    done = subprocess.run(
+        [sys.executable, "-c", HELP_PAGES], input="".join(f"{' '.join(call)}\n" for call in calls),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    pages = [line.split("\t") for line in done.stderr.splitlines()]
+    assert [page[:2] for page in pages] == [["0", " ".join(call)] for call in calls]
+    for _, call, *modules in pages:
+        assert HEAVY & set(modules) == set(), call
+        assert len(modules) <= HELP_MODULES, call
+
+
+def libraries_s(home: Path) -> float:
     """CPU seconds of the import of the libraries of every request alone."""
     code = "import sys; sys.modules['httpx._main'] = None; import typer, httpx, httpcore, msgspec"
-    environment = {"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": str(tmp_path / "pycache")}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": str(home / "pycache")}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -124,13 +194,13 @@ def libraries_s(tmp_path: Path) -> float:
 
 @pytest.mark.parametrize("arguments", MODULES, ids=" ".join)
 def test_a_command_takes_a_quarter_of_a_second_of_cpu(
-    tmp_path: Path, arguments: tuple[str, ...]
+    home: Path, arguments: tuple[str, ...]
 ) -> None:
-    run(tmp_path, *arguments)  # compiles
+    run(home, *arguments)  # compiles
     needed_s = libraries = float("inf")
     for measured in range(1, MOST_MEASURED + 1):
-        needed_s = min(needed_s, cpu_s(tmp_path, *arguments))
-        libraries = min(libraries, libraries_s(tmp_path))
+        needed_s = min(needed_s, cpu_s(home, *arguments))
+        libraries = min(libraries, libraries_s(home))
         # Other processes on the machine only add to a measured time, so the least of some is used.
         # Where everything takes longer, the libraries that a command needs do, too.
         is_quick = needed_s <= CPU_S or needed_s <= MOST_OVER_LIBRARIES * libraries

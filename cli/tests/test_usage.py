@@ -62,6 +62,17 @@ def test_queues_show_usage_and_limit() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pod_group", "job"),
+    [("Inqueue", "Pending"), ("", "Pending"), ("Running", "Running"), ("Unknown", "Running")],
+)
+def test_jobs_show_the_phase_of_the_job_not_of_its_pod_group(pod_group: str, job: str) -> None:
+    """``strom job list`` shows no job that is Inqueue."""
+    group = builders.make_pod_group("train", phase=pod_group)
+    _, ((_, _, phase, *_),) = usage.jobs(usage.ClusterObjects(groups=(group,)), builders.NOON)
+    assert phase == job
+
+
 def test_a_parent_queue_includes_the_usage_of_its_children() -> None:
     def queue(name: str, parent: str = "", **spec: Any) -> scheduling.Queue:
         return scheduling.Queue(
@@ -94,7 +105,7 @@ def test_jobs_are_listed_by_size_without_finished_ones() -> None:
     _, rows = usage.jobs(SNAPSHOT, builders.NOON + timedelta(minutes=5))
     assert rows == [
         ("default/big", "research", "Running", "2", "0", "2", "2Gi", "2", "5m"),
-        ("default/small", "research", "Inqueue", "0", "1", "0", "0", "0", "5m"),
+        ("default/small", "research", "Pending", "0", "1", "0", "0", "0", "5m"),
     ]
 
 

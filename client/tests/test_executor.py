@@ -159,7 +159,7 @@ from stromboli.client.executor import JobExecutor, WorkerOptions
 def double(number):
     return 2 * number
 
-options = WorkerOptions(requests={"cpu": "100m"}, orphaned_after_s=1)
+options = WorkerOptions(requests={"cpu": "100m"}, orphaned_after_s=10)
 pool = JobExecutor(1, options=options, storage=sys.argv[1])
 print(pool.job_name, *pool.map(double, range(3)), flush=True)
 if sys.argv[2] == "killed":

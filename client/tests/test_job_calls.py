@@ -1,5 +1,6 @@
 """Jobs in one line, their logs, Events, data sets and actions, in both clients."""
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from stromboli.client import AsyncClient, Client, errors, job
 from stromboli.client.job_logs import LogLine
 from stromboli.client.operations import node_calls
 from stromboli.shared.api import batch
+from stromboli.testkit import records
 
 
 def test_a_job_in_one_line_has_environment_time_gpus_and_indexes() -> None:
@@ -48,13 +50,15 @@ def test_logs_of_selected_indexes_come_line_by_line(process_url: str) -> None:
     with Client(process_url) as client:
         made = job("lines", image="none", command=["sh", "-c", text], array="0-2")
         client.submit(made)
-        assert client.wait("lines", timeout_s=60).status.state.phase == "Completed"
+        assert client.wait("lines", timeout_s=records.DEADLINE_S).status.state.phase == "Completed"
         log_lines = list(client.logs("lines", indexes=[1]))
         assert log_lines == [
             LogLine("lines-main-1", "main", "index 1"), LogLine("lines-main-1", "main", "end"),
         ]  # fmt: skip
         assert len(list(client.logs("lines", task="main", tail_lines=1))) == 3
-        assert "Completed" in {event.reason for event in client.events("lines")}
+        deadline = time.monotonic() + records.DEADLINE_S
+        while "Completed" not in {event.reason for event in client.events("lines")}:
+            assert time.monotonic() < deadline  # Events are written behind everything else
         client.delete("lines")
 
 
@@ -64,7 +68,7 @@ async def test_a_job_is_changed_suspended_and_resumed(url: str) -> None:
         changed = await client.change("held", replicas={"main": 2})
         assert (changed.spec.tasks[0].replicas, changed.spec.min_available) == (2, 2)
         assert (await client.suspend("held")).action == "AbortJob"
-        await client.wait("held", phases=["Aborted"], timeout_s=30)
+        await client.wait("held", phases=["Aborted"], timeout_s=records.DEADLINE_S)
         assert [line async for line in client.logs("held")] == []
         assert (await client.resume("held")).action == "ResumeJob"
         with pytest.raises(errors.NotFoundError):

@@ -20,6 +20,7 @@ from stromboli.client.operations import calls
 from stromboli.embedded import system
 from stromboli.embedded.nodes import simulated
 from stromboli.shared import keys
+from stromboli.testkit import records
 
 T = TypeVar("T")
 PROBLEM = {"content-type": calls.PROBLEM}
@@ -29,14 +30,14 @@ SECONDS = {keys.RUN_SECONDS: "0"}
 def test_a_job_is_awaited_to_its_end(url: str) -> None:
     with Client(url) as client:
         client.submit(job("short", image="busybox", replicas=2, annotations=SECONDS))
-        done = client.wait("short", timeout_s=30)
+        done = client.wait("short", timeout_s=records.DEADLINE_S)
         assert (done.status.state.phase, done.status.succeeded) == ("Completed", 2)
 
 
 async def test_a_job_is_awaited_until_it_runs(url: str) -> None:
     async with AsyncClient(url) as client:
         await client.submit(job("running", image="busybox", annotations={keys.RUN_SECONDS: "60"}))
-        found = await client.wait("running", phases=["Running"], timeout_s=30)
+        found = await client.wait("running", phases=["Running"], timeout_s=records.DEADLINE_S)
         assert found.status.state.phase == "Running"
         pods = client.watch(calls.watch_job_pods("default", "running"))
         first = await anext(pods)
@@ -54,7 +55,9 @@ async def test_a_timeout_is_an_error_with_the_present_phase(url: str) -> None:
         client.submit(wide)
         with pytest.raises(errors.TimedOutError, match="still Pending after"):
             client.wait("never", timeout_s=0.3)
-        reasons = client.watch(calls.watch_explanation("default", "never"), timeout_s=20)
+        reasons = client.watch(
+            calls.watch_explanation("default", "never"), timeout_s=records.DEADLINE_S
+        )
         tiers = (
             each.object.explained.tier for each in reasons if each.object and each.object.explained
         )
@@ -66,7 +69,7 @@ async def test_waiting_for_a_deleted_job_ends(url: str) -> None:
     async with AsyncClient(url) as client:
         wide = job("leaves", image="busybox", replicas=99, requests={"cpu": "1"})
         await client.submit(wide)
-        waiting = asyncio.create_task(client.wait("leaves", timeout_s=30))
+        waiting = asyncio.create_task(client.wait("leaves", timeout_s=records.DEADLINE_S))
         changes = client.watch(calls.watch_job("default", "leaves"))
         await anext(changes)
         await client.delete("leaves")
@@ -104,7 +107,7 @@ async def test_a_watch_continues_after_a_restart_of_the_server(tmp_path: Path) -
             assert (await anext(changes)).type == "synced"
             await stack.aclose()
             again = system.Options(state=tmp_path, port=httpx.URL(running.url).port or 0)
-            async with system.run_system(again), asyncio.timeout(30):
+            async with system.run_system(again), asyncio.timeout(records.DEADLINE_S):
                 deleting = asyncio.create_task(client.delete("before"))
                 reported = {change.type async for change in _until(changes, "deleted")}
                 await deleting

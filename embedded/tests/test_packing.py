@@ -8,8 +8,10 @@ import typer
 from typer.testing import CliRunner
 
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import pack, simulate
-from stromboli.scheduler.core.packing import policies
+from stromboli.embedded import pack
+from stromboli.embedded.commands import pack as commands
+from stromboli.embedded.commands import simulate
+from stromboli.scheduler.core.packing import policies, trace
 
 
 def lists(folder: Path, pods: str = "p,1000,1,1,500,\nq,1000,1,1,300,\n") -> tuple[str, ...]:
@@ -94,3 +96,10 @@ def test_an_absent_or_binary_file_is_reported(tmp_path: Path) -> None:
 def test_every_policy_is_in_the_help() -> None:
     result = CliRunner().invoke(simulate.app, ["pack", "--help"], env={"COLUMNS": "300"})
     assert all(name in result.output for name in policies.POLICIES)
+
+
+def test_the_help_describes_each_policy_and_each_column() -> None:
+    """It is written apart from these, whose modules take long to import."""
+    assert commands.DESCRIPTIONS.keys() == policies.POLICIES.keys()
+    assert ", ".join(trace.NODE_COLUMNS) == commands.NODE_COLUMNS
+    assert ", ".join(trace.POD_COLUMNS) == commands.POD_COLUMNS

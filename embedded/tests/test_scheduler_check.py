@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from stromboli.cli.errors import UsageError
 from stromboli.embedded import scheduler_check, state_folder
+from stromboli.embedded.commands import scheduler
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders
 
@@ -46,7 +47,7 @@ def check(folder: Path, new: str, *more: str) -> Result:
     dump = folder / "cluster.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     command = ["check", str(folder / "new.yaml"), "--current", str(folder / "now.yaml")]
-    return CliRunner().invoke(scheduler_check.app, [*command, "--objects", str(dump), *more])
+    return CliRunner().invoke(scheduler.app, [*command, "--objects", str(dump), *more])
 
 
 def test_nothing_differs_with_the_same_rules(tmp_path: Path) -> None:

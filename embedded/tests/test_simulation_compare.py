@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from embedded.tests.simulations import job
-from stromboli.embedded import simulate
+from stromboli.embedded.commands import simulate
 from stromboli.embedded.simulation.core import comparison, workload
 
 PACK = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n"

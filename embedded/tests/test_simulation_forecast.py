@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from embedded.tests.simulations import Simulated, configured, job, nodes
-from stromboli.embedded import simulate
+from stromboli.embedded.commands import simulate
 from stromboli.embedded.simulation.core import objects, workload
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cluster import cluster_objects

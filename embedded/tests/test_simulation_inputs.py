@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import simulate
+from stromboli.embedded.commands import simulate
 from stromboli.embedded.simulation import inputs
 from stromboli.embedded.simulation.core import workload
 

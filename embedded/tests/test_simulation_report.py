@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from embedded.tests import simulations
 from embedded.tests.simulations import Simulated, job, nodes
-from stromboli.embedded import simulate
+from stromboli.embedded.commands import simulate
 from stromboli.embedded.simulation import svg
 from stromboli.embedded.simulation.core import fairness, results, series, workload
 from stromboli.scheduler.core.placement import extension_points

@@ -7,7 +7,8 @@ import pytest
 import typer
 
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import commands, system
+from stromboli.embedded import system, up
+from stromboli.embedded.commands.up import up as start
 from stromboli.embedded.nodes import simulated
 from stromboli.embedded.processes import machine
 
@@ -28,7 +29,7 @@ def test_a_configuration_that_is_invalid_is_refused_before_anything_starts(
     file.write_text(text)
     state = tmp_path / "state"
     with pytest.raises(CommandError) as refused:
-        commands.up(config=file, state=state)
+        start(config=file, state=state)
     shown = "\n".join((str(refused.value), *refused.value.details))
     assert detail in shown
     assert not state.exists()
@@ -53,15 +54,23 @@ def test_options_that_are_invalid_are_refused_before_anything_starts(
 ) -> None:
     state = tmp_path / "state"
     with pytest.raises(typer.BadParameter, match=detail):
-        commands.up(state=state, **options)
+        start(state=state, **options)
     assert not state.exists()
+
+
+@pytest.mark.parametrize("option", ["cpu", "memory", "data_capacity"])
+def test_an_invalid_quantity_is_refused_with_its_option(tmp_path: Path, option: str) -> None:
+    options: dict[str, Any] = {option: "lots"}
+    with pytest.raises(typer.BadParameter, match="'lots' is not a quantity") as refused:
+        start(state=tmp_path / "state", **options)
+    assert refused.value.param_hint == f"--{option.replace('_', '-')}"
 
 
 def test_a_state_folder_that_cannot_be_made_is_named_with_the_next_step(tmp_path: Path) -> None:
     """Such as below a file, on a read-only file system or in a folder of another user."""
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError) as refused:
-        commands.up(state=tmp_path / "file" / "state")
+        start(state=tmp_path / "file" / "state")
     assert refused.value.lines() == [
         f"strom: up: {tmp_path}/file/state: Not a directory",
         "next: set another folder: strom up --state FOLDER",
@@ -75,7 +84,7 @@ def test_the_sizes_of_the_nodes_are_printed() -> None:
         nodes=tuple(simulated.node_documents(2, cpu="4", memory="8Gi", gpus=1)),
         process_nodes=tuple(machine.node_documents(1, {"cpu": 2000, "memory": 2**30})),
     )
-    assert commands.node_sizes(options) == [
+    assert up.node_sizes(options) == [
         "2 simulated, each with cpu 4, memory 8Gi, nvidia.com/gpu 1",
         "1 process, each with cpu 2, memory 1Gi",
     ]
@@ -95,10 +104,10 @@ def test_the_suggested_first_job_fits_the_nodes(nodes: int, cpu: str, command: s
     options = system.Options(
         state=Path("unused"), nodes=tuple(simulated.node_documents(nodes, cpu=cpu, memory="8Gi"))
     )
-    assert commands.first_job(options) == command
+    assert up.first_job(options) == command
 
 
 def test_the_suggested_first_job_fits_process_nodes_that_share_two_cores() -> None:
     nodes = machine.node_documents(2, {"cpu": 2000, "memory": 2**30})
     options = system.Options(state=Path("unused"), process_nodes=tuple(nodes))
-    assert commands.first_job(options) == "strom job run hello --replicas 2 -- echo hello"
+    assert up.first_job(options) == "strom job run hello --replicas 2 -- echo hello"

@@ -78,7 +78,9 @@ async def test_a_client_that_sends_byte_after_byte_is_cut_off() -> None:
                     await asyncio.sleep(0.02)
 
         dripping = asyncio.create_task(drip())
-        assert b" 408 " in await answer(reader)
+        async with asyncio.timeout(records.DEADLINE_S):
+            # A byte that arrives at the same time resets the connection behind the answer.
+            assert b" 408 " in await reader.readline()
         dripping.cancel()
 
 

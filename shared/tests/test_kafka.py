@@ -9,6 +9,7 @@ from aiokafka import errors as kafka_errors
 from stromboli.shared import errors, topics
 from stromboli.shared.bus.kafka import KafkaSettings, clients, topic_provisioning
 from stromboli.shared.runtime import settings
+from stromboli.testkit import records
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +92,7 @@ async def test_patience_ends_where_trying_again_is_useless() -> None:
             return 7
         raise kafka_errors.GroupAuthorizationFailedError("g")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(records.DEADLINE_S):
         assert await clients.retry_until_available("read", call) == 7
         with pytest.raises(errors.ForbiddenError):
             await clients.retry_until_available("read", call)

@@ -8,7 +8,7 @@ import pathlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -109,6 +109,25 @@ async def test_a_read_is_retried_a_limited_number_of_times(tmp_path: pathlib.Pat
         with pytest.raises(errors.UnavailableError):
             await cluster.get(kinds.PODS, "default", "p")
         assert len(script.requested) == 6
+
+
+async def test_the_servers_time_is_the_date_of_its_last_response(tmp_path: pathlib.Path) -> None:
+    """A gateway's error has the gateway's date, and an invalid date is none."""
+    dates = {"/2": "Sun, 06 Nov 1994 08:49:37 GMT", "/3": "soon", "/4": "6 Nov 94 08:49 -0000"}
+
+    async def with_date(request: web.Request) -> web.StreamResponse:
+        code = 502 if request.path.endswith("/5") else 404
+        return web.Response(status=code, headers={"Date": dates.get(request.path[-2:], "")})
+
+    async with connected(tmp_path, with_date) as cluster:
+        assert cluster.server_time() is None
+        times = []
+        for name in ("5", "3", "4", "2"):
+            with contextlib.suppress(errors.ExternalError):
+                await cluster.get(kinds.PODS, "default", name)
+            server_time = cluster.server_time()
+            times.append(server_time and server_time.at)
+    assert times == [None, None, None, datetime(1994, 11, 6, 8, 49, 37, tzinfo=UTC)]
 
 
 async def test_a_write_is_never_repeated(tmp_path: pathlib.Path) -> None:

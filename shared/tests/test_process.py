@@ -26,13 +26,16 @@ ENDED_WITHIN_S = 8.0
 
 
 def test_a_collector_that_is_away_does_not_hold_up_the_end_of_a_process() -> None:
-    """Compose stops services and collector at the same time."""
+    """Compose stops services and collector at the same time. Against a process without a
+    collector, because on a busy machine the end of any process takes seconds."""
+    plain_s = ended_after_s({})
+    assert ended_after_s({"OTEL_EXPORTER_OTLP_ENDPOINT": NO_COLLECTOR}) < plain_s + ENDED_WITHIN_S
+
+
+def ended_after_s(environment: dict[str, str]) -> float:
+    """Seconds from the last step of the service to the end of its process."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={"OTEL_EXPORTER_OTLP_ENDPOINT": NO_COLLECTOR},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - float(done.stdout) < ENDED_WITHIN_S
+    return time.monotonic() - float(done.stdout)

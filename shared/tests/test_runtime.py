@@ -142,7 +142,7 @@ class StoppableClock(asyncio.SelectorEventLoop):
         return super().time() if self._stopped_at is None else self._stopped_at
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_a_server_without_connections_ends_immediately() -> None:
     """It waits for no timer: neither for its next look whether it should end, nor for a pause."""
 

@@ -74,7 +74,7 @@ async def installed(
 ) -> control_plane.ControlPlane:
     """The guide's commands, in its order."""
     await control.controllers.start()
-    control.sh("kubectl wait --for=delete namespace/stromboli --timeout=60s")
+    control.sh("kubectl wait --for=delete namespace/stromboli --timeout=240s")
     control.sh(install_guide.block("secrets"))
     control.sh(install_guide.block("install"))
     return control
@@ -107,7 +107,7 @@ async def test_services_are_ready_by_the_probes_of_their_charts(
     for pod in running.pods.values():
         assert await pod.passes("startupProbe")
         assert await pod.passes("livenessProbe")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while not await pod.passes("readinessProbe"):  # noqa: ASYNC110 - as kubelets do
                 await asyncio.sleep(0.1)
 

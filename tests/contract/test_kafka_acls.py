@@ -22,7 +22,6 @@ from stromboli.testkit.parts.kafka import Kafka
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(180),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 ADMIN, CLIENT, STRANGER = "operator", "trainer", "stranger"

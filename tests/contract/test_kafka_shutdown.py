@@ -22,8 +22,8 @@ NO_VERSIONS = struct.pack(">hi", 0, 0)
 """What the broker can do: no error, and nothing."""
 FOR_EVER_S = 3600.0
 """What the client has for its end: what is not hung up waits so long, or as asyncio does."""
-SOON_S = 15.0
-"""Far above what it takes, far below the half minute that asyncio waits for a goodbye."""
+SOON_S = 25.0
+"""Far above what it takes, below the half minute that asyncio waits for a goodbye."""
 
 
 class SilentBroker:

@@ -63,7 +63,36 @@ SLURM: Mapping[str, str] = {
         noconvert noheader parsable parsable2 partition qos reason reservation starttime state
         timelimit-max timelimit-min truncate uid units use-local-uid user verbose wckeys
         whole-hetjob yaml""",
+    "sreport": """
+        all_clusters autocomplete cluster federation local noheader parsable parsable2 quiet tres
+        verbose""",
+    "sprio": """
+        clusters federation format jobs local long noheader norm partition sibling sort user verbose
+        weights""",
+    "sstat": """
+        allsteps fields format helpformat jobs noconvert noheader parsable parsable2 pidformat
+        verbose""",
+    "sdiag": "all cluster json reset sort-by-id sort-by-time sort-by-time2 yaml",
+    "strigger": """
+        backup_slurmctld_assumed_control backup_slurmctld_failure
+        backup_slurmctld_resumed_operation burst_buffer clear clusters down drained draining fail
+        fini flags get id idle jobid node noheader offset primary_database_failure
+        primary_database_resumed_operation primary_slurmctld_acct_buffer_full
+        primary_slurmctld_failure primary_slurmctld_resumed_control
+        primary_slurmctld_resumed_operation primary_slurmdbd_failure
+        primary_slurmdbd_resumed_operation program quiet reconfig resume set time up user
+        verbose""",
+    "sattach": "error-filter input-filter label layout output-filter pty quiet verbose",
+    "sbcast": """
+        compress exclude fanout force jobid preserve send-libs size timeout treewidth verbose""",
 }
+SACCTMGR = """
+    account add archive association clear cluster configuration coordinator create delete dump event
+    federation instance job list load modify ping problem qos reconfigure resource runawayjobs show
+    shutdown stats transaction tres user wckeys
+    --associations --immediate --json --noheader --parsable --parsable2 --quiet --readonly --verbose
+    --yaml"""
+"""Commands, entities and options."""
 SCONTROL = """
     abort cancel_reboot cluster completing create delete errnumstr fsdampeningfactor getaddrs hold
     listjobs listpids liststeps notify pidinfo ping power reboot reconfigure release requeue
@@ -77,6 +106,10 @@ VOLCANO = """
     vcctl jobflow describe, vcctl jobflow delete, vcctl jobtemplate create, vcctl jobtemplate list,
     vcctl jobtemplate get, vcctl jobtemplate describe, vcctl jobtemplate delete, vcctl pod list,
     vcctl version, vsub, vjobs, vqueues, vcancel, vsuspend, vresume"""
+
+VOLCANO_OPTIONS = """
+    action all-namespaces command filename image job kubeconfig limits log-flush-frequency master
+    min name namespace output queue replicas requests scheduler selector state v vmodule weight"""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -138,6 +171,11 @@ def test_each_command_of_scontrol_has_ours_or_the_reason() -> None:
     assert set(SCONTROL.split()) == named
 
 
+def test_each_command_and_entity_of_sacctmgr_has_ours_or_the_reason() -> None:
+    named = theirs("docs/from-slurm.md", "Commands and entities of `sacctmgr`")
+    assert set(SACCTMGR.split()) - named == set()
+
+
 def test_each_command_of_volcano_has_ours_or_the_reason() -> None:
     named = {
         " ".join(words)
@@ -150,6 +188,11 @@ def test_each_command_of_volcano_has_ours_or_the_reason() -> None:
     assert {
         each for each in wanted if not any(f"{it} ".startswith(f"{each} ") for it in named)
     } == set()
+
+
+def test_each_option_of_volcano_has_ours_or_the_reason() -> None:
+    named = theirs("docs/from-volcano.md", "Commands")
+    assert {f"--{option}" for option in VOLCANO_OPTIONS.split()} - named == set()
 
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:

@@ -31,7 +31,7 @@ NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
 SEED = int(os.environ.get("STROM_FAULT_SEED", "20261121"))
 """By which the disordered world is disordered; another one with STROM_FAULT_SEED=n."""
-READY_WITHIN_S, STOP_WITHIN_S, POLL_EVERY_S = 120, 30, 0.05
+READY_WITHIN_S, STOP_WITHIN_S, POLL_EVERY_S = 240, 90, 0.05
 
 
 class System(Protocol):

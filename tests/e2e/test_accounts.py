@@ -43,7 +43,7 @@ pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 ROOT = Path(__file__).parents[2]
 README = ROOT / "services" / "admission" / "README.md"
 PRODUCER = ROOT / "examples" / "producer.py"
-SPANS_WITHIN_S = 60
+SPANS_WITHIN_S = 120
 INTERVAL = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
 REQUIRED = {"/v1/history/usage": INTERVAL}
 """Path -> the parameters without which it is refused."""

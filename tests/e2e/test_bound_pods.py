@@ -28,7 +28,7 @@ from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 
 PODS = 6
-WITHIN_S, POLL_EVERY_S = 60.0, 0.02
+WITHIN_S, POLL_EVERY_S = 120.0, 0.02
 BeforeCreate = Callable[["WatchedCluster", core.Pod], Awaitable[None]]
 
 

@@ -4,6 +4,7 @@
 Chromium.
 """
 
+import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
@@ -13,8 +14,10 @@ import pytest
 import pytest_asyncio
 
 from stromboli.client import errors
-from stromboli.client.operations import calls
+from stromboli.client.operations import accounting_calls, calls
 from stromboli.console.settings import ConsoleSettings
+from stromboli.shared.api.views import accounting
+from stromboli.testkit import records
 from tests.e2e.support import console_system
 from tests.e2e.support.console_pages import csrf_in, shows, uid_in
 from tests.e2e.support.console_system import ConsoleSystem, job, queue
@@ -52,7 +55,7 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Consol
     """A console over a system with one job that runs."""
     async with console_system.running(tmp_path_factory.mktemp("console"), nodes=1) as found:
         await found.client.submit(job("kept", gpus=1))
-        await found.client.wait("kept", phases=("Running",), timeout_s=60)
+        await found.client.wait("kept", phases=("Running",), timeout_s=records.DEADLINE_S)
         yield found
 
 
@@ -153,14 +156,14 @@ async def test_a_request_to_another_name_is_refused(made: ConsoleSystem) -> None
 
 async def test_a_confirmed_action_is_executed_once(made: ConsoleSystem) -> None:
     await made.client.submit(job("ends", cpu="100m"))
-    await made.client.wait("ends", phases=("Running",), timeout_s=60)
+    await made.client.wait("ends", phases=("Running",), timeout_s=records.DEADLINE_S)
     async with made.login() as browser:
         page = await browser.get("/jobs/default/ends/confirm/suspend")
         assert "Its pods end now" in page.text
         form = {"csrf": csrf_in(page), "uid": uid_in(page)}
         answer = await browser.post("/jobs/default/ends/suspend", data=form)
         assert answer.status_code == 303
-        await made.client.wait("ends", phases=("Aborted",), timeout_s=60)
+        await made.client.wait("ends", phases=("Aborted",), timeout_s=records.DEADLINE_S)
         assert "Resume…" in (await browser.get("/jobs/default/ends")).text
         answer = await browser.post("/jobs/default/ends/delete", data=form)
         assert answer.headers["location"] == "/jobs?namespace=default"
@@ -215,7 +218,8 @@ async def test_filters_are_in_the_url(made: ConsoleSystem) -> None:
 
 async def test_a_pending_job_shows_the_numbers_of_the_explanation(made: ConsoleSystem) -> None:
     await made.client.submit(job("too-large", 2, gpus=8))
-    async for _ in made.client.watch(calls.watch_explanation("default", "too-large"), timeout_s=30):
+    watched = calls.watch_explanation("default", "too-large")
+    async for _ in made.client.watch(watched, timeout_s=records.DEADLINE_S):
         if (await made.client.explanation("too-large")).explained is not None:
             break
     async with made.login() as browser:
@@ -243,11 +247,16 @@ async def test_a_node_shows_who_holds_its_gpus(made: ConsoleSystem) -> None:
 async def test_the_history_has_deleted_jobs_page_by_page(made: ConsoleSystem) -> None:
     """Each page leads to the next by the token of REST."""
     await made.client.submit(job("swept", 130, cpu="10m", minimum=1, run_s=0.1))
-    await made.client.wait("swept", timeout_s=60)
+    await made.client.wait("swept", timeout_s=records.DEADLINE_S)
     uid = (await made.client.job("swept")).metadata.uid
     await made.client.delete("swept")
+    ended = accounting_calls.attempts(
+        accounting.AttemptQuery(namespace="default", job="swept", states=("Succeeded",))
+    )
+    async with asyncio.timeout(records.DEADLINE_S):
+        while len((await made.client.send(ended)).attempts) < 130:  # noqa: ASYNC110 - it follows the log
+            await asyncio.sleep(0.05)
     async with made.login() as browser:
-        await shows(browser, "/history?job=swept", "Older")
         first = (await browser.get("/history?job=swept&state=Succeeded")).text
         older = re.search(r'rel="next" href="([^"]+)"', first)
         assert older is not None
@@ -313,7 +322,7 @@ async def test_a_waiting_job_moves_to_a_queue_that_admission_accepts(made: Conso
 async def test_a_job_that_ended_is_submitted_again_and_not_restarted(made: ConsoleSystem) -> None:
     """No command changes a job that has ended: REST would refuse it."""
     await made.client.submit(job("once", cpu="100m", run_s=0.1))
-    await made.client.wait("once", timeout_s=60)
+    await made.client.wait("once", timeout_s=records.DEADLINE_S)
     async with made.login() as browser:
         text = (await browser.get("/jobs/default/once")).text
         assert "Restart…" not in text

@@ -12,7 +12,7 @@ from stromboli.client import server
 from tests.e2e import conftest
 from tests.examples import manifests
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 

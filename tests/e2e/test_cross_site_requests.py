@@ -19,11 +19,11 @@ from aiohttp import web
 
 from stromboli.embedded import system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real]
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SITE = "evil.example"
-WITHIN_S = 45.0
+WITHIN_S = 120.0
 JOBS = "/v1/namespaces/default/jobs"
 CONTAINER = {"name": "c", "image": "busybox", "command": ["true"]}
 TASK = {"name": "t", "replicas": 1, "template": {"spec": {"containers": [CONTAINER]}}}

@@ -22,7 +22,7 @@ from tests.e2e.support import polling
 from tests.examples import manifests
 from tests.examples.manifests import Document
 
-WITHIN_S = 90.0
+WITHIN_S = 240.0
 RULES = """
 rules:
 - {match: {job: retry}, runSeconds: 0.1, exitCode: 1}

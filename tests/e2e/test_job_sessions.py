@@ -20,7 +20,7 @@ from tests.e2e.support import polling
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 STROM = Path(sys.executable).with_name("strom")
 ECHO = """
 import socket

@@ -31,7 +31,7 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects, records
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 
 
 class LosingWriter:

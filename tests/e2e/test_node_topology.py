@@ -27,7 +27,7 @@ from stromboli.shared.formats import cpu_lists
 from stromboli.testkit.doubles import fake_kubelet, recorded_machines
 
 NODE = "node-00"
-WITHIN_S, POLL_EVERY_S = 60.0, 0.05
+WITHIN_S, POLL_EVERY_S = 120.0, 0.05
 CONFIGURATION = """
 actions: enqueue, allocate
 tiers:

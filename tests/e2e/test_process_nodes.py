@@ -19,7 +19,7 @@ from tests.e2e.support import polling
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 FINAL = ("Completed", "Failed", "Aborted", "Terminated")
 Document = dict[str, Any]
 

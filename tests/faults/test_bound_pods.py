@@ -16,7 +16,11 @@ from stromboli.testkit.parts import tools
 from tests.faults.support import kills
 from tests.faults.support import observed_system as scenes
 
-pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(600),
+]
 QUIET_S, QUIET_WITHIN_S = 12.0, 90.0
 SETTINGS = {"STROM_CONTROLLER_BOUND_PODS": "true"}
 
@@ -43,7 +47,6 @@ async def test_a_killed_service_creates_each_pod_once(
     assert _created_with_nodes(bound_system, namespace)
 
 
-@pytest.mark.timeout(180)
 async def test_no_invariant_is_violated_after_all_kills(
     bound_system: scenes.ObservedSystem,
 ) -> None:

@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
+from stromboli.testkit.checkers import gang_atomicity
 from tests.faults.support import meddling, workload
 from tests.faults.support.observed_system import ObservedSystem
 from tests.faults.support.variant import replacing, stopped
 
-pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(600),
+]
 
 JOBS = 4
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 
 
 async def test_random_pod_names_are_detected_as_duplicates_after_a_kill(
@@ -48,20 +53,21 @@ async def test_random_pod_names_are_detected_as_duplicates_after_a_kill(
 async def test_a_scheduler_that_splits_gangs_and_overcommits_nodes_is_detected(
     live_system: ObservedSystem, tmp_path: Path
 ) -> None:
-    """One pod of a gang runs alone for twelve seconds, beside pods that share a node's CPUs."""
+    """One pod of a gang runs alone for longer than it may, beside pods that share a node's CPUs."""
     namespace = await live_system.enter("careless-scheduler")
     scheduler = live_system.system.services["scheduler"]
     names = ["split", *(f"wide-{number}" for number in range(workload.NODES + 1))]
-    wide = [workload.single_job(name, cpus=3, run_s=12) for name in names[1:]]
+    run_s = gang_atomicity.WITHIN_S + 2
+    wide = [workload.single_job(name, cpus=3, run_s=run_s) for name in names[1:]]
     try:
         async with replacing(scheduler, "careless_scheduler", tmp_path):
-            gang = workload.gang("split", pods=3, run_s=12)
+            gang = workload.gang("split", pods=3, run_s=run_s)
             await workload.submit(live_system.system.url, namespace, [gang, *wide])
             await _named(
                 live_system,
                 namespace,
                 "pod split-main-0 runs by a decision for 1 of 3 pods",
-                "job split has had 1 of 3 pods for more than 10 s",
+                f"job split has had 1 of 3 pods for more than {gang_atomicity.WITHIN_S:g} s",
                 "job split has 1 of 3 pods bound",
                 " cpu of 4",
                 "job split is Pending, not finished",

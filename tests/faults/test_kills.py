@@ -18,7 +18,11 @@ from stromboli.testkit.real_system import SERVICES
 from tests.faults.support import kills
 from tests.faults.support.observed_system import ObservedSystem
 
-pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(600),
+]
 
 QUIET_S, QUIET_WITHIN_S = 30.0, 90.0
 
@@ -37,7 +41,6 @@ async def test_a_killed_service_continues_where_it_stopped(
     assert live_system.broken(namespace) == []
 
 
-@pytest.mark.timeout(180)
 async def test_no_invariant_is_violated_after_all_kills(live_system: ObservedSystem) -> None:
     """No gang is partly bound, nothing was undone later, over all runs before this one."""
     await live_system.history.quiet(QUIET_S, QUIET_WITHIN_S)

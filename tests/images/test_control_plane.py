@@ -4,7 +4,6 @@ versions."""
 import asyncio
 import json
 import subprocess
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from stromboli.testkit.parts import tools
 from tests.images.support import compose_services
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
-STOPPED_WITHIN_S = 9.0
-"""An engine kills a container 10 s after SIGTERM."""
 PLAYED_WITHIN_S = 60.0
 EARLIER_LEASE_S = 200
 
@@ -89,10 +86,7 @@ async def test_nodes_play_pods_soon_after_the_control_plane_was_restarted(
     for name, is_earlier in (("second", False), ("third", True)):
         if is_earlier:
             await plane.make_volume_of_earlier_version()
-        before = time.monotonic()
-        status = await plane.services.stop("control-plane")
-        assert status == 0
-        assert time.monotonic() - before < STOPPED_WITHIN_S
+        assert await plane.services.stop("control-plane") == 0
         await plane.services.start("control-plane")
         await plane.run_pod(name)
 

@@ -50,6 +50,8 @@ def code_words(tree: ast.AST) -> Iterator[str]:
 
 def unknown_names(source: str) -> list[str]:
     """Names that a docstring of the source describes and that do not occur in its code."""
+    if not DESCRIBED.search(source):
+        return []  # parsing all files takes longest
     tree = ast.parse(source)
     documented = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = [

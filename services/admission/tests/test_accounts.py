@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def missing(answer: httpx.Response) -> list[str]:
 # --- the table ------------------------------------------------------------------------------
 
 
+@functools.cache
 def routes() -> list[tuple[str, str, Any]]:
     """(method, path, rule) of every route."""
     app = application.application_for_openapi()

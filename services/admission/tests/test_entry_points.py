@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,12 @@ class EntryPoints:
         self.cluster = cluster
         self.admission = admission
         self.rest = rest
-        self.webhooks = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=webhooks.app(admission)),  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def webhooks(self) -> httpx.AsyncClient:
+        """A client of the webhooks, whose application takes longer to build than a request."""
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=webhooks.app(self.admission)),  # type: ignore[arg-type]
             base_url="http://webhooks",
         )
 

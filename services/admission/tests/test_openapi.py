@@ -33,7 +33,7 @@ from stromboli.shared.runtime import http as serving
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.doubles import empty_history
 
-ANSWER_WITHIN_S = 30
+ANSWER_WITHIN_S = 120
 EXAMPLES = 6
 """Of each operation, of which there are about forty."""
 CHECKS = [
@@ -75,9 +75,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    yield started.result(timeout=30)
+    yield started.result(timeout=120)
     loop.call_soon_threadsafe(stop.set)
-    thread.join(timeout=30)
+    thread.join(timeout=120)
 
 
 SCHEMA = schemathesis.openapi.from_path(openapi_file.FILE)

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from stromboli.cli.render.nodes import node_layout
 from stromboli.console import templating
 from stromboli.console.core import cluster_rows
@@ -58,6 +60,7 @@ def test_a_node_shows_its_gpus_their_links_and_who_holds_them() -> None:
     text = shown("node.html", row=row, path=("cluster", "rack-a"), layout=layout)
     for part in ("NV18", "XID 79", "MIG: 1g.10gb", "ib0 (mlx5_0)", "0-3", "2,3", "no such file"):
         assert part in text, part
+    assert '<p class="muted">0 pods</p>' in text
     assert HOSTILE not in text
     assert text.count("&lt;script&gt;") >= 2, "the holder of the GPU, and its allocation"
 
@@ -71,6 +74,12 @@ def test_a_node_without_gpus_has_no_empty_tables() -> None:
     text = shown("node.html", row=row, path=("cluster",), layout=layout)
     assert "Connections of GPUs" not in text
     assert "Exclusive allocations" not in text
+
+
+def test_a_node_with_one_pod_has_1_pod() -> None:
+    (row,) = cluster_rows.node_rows([cluster_rows.node_facts(make_node("n1"))], [])
+    row = msgspec.structs.replace(row, pods=1)
+    assert ">1 pod</p>" in shown("node.html", row=row, path=(), layout=None)
 
 
 def test_the_system_page_names_the_leader_and_the_last_dead_letter() -> None:
@@ -99,6 +108,7 @@ def test_the_system_page_names_the_leader_and_the_last_dead_letter() -> None:
         ),
     )
     text = shown("system.html", health=health, grafana="")
+    assert "UTC</time> ago" not in text, "the script writes ago after an age, not after a time"
     for part in ("queues last seen 60 s ago", "scheduler-1", "expired", "2 records", "not JSON"):
         assert part in text, part
     assert HOSTILE not in text

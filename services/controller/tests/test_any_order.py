@@ -5,9 +5,7 @@ finished with its counts, retries stay within their budget, versions never go ba
 """
 
 import copy
-from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -19,7 +17,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from services.controller.tests.support.core_harness import CoreHarness, KilledError, TopicKey
+from services.controller.tests.support import invariants, strategies
+from services.controller.tests.support.core_harness import (
+    KINDS,
+    CoreHarness,
+    KilledError,
+    TopicKey,
+)
 from services.controller.tests.support.scenarios import edit
 from stromboli.controller.core import commands, lifecycle, termination_causes
 from stromboli.controller.core.pods import pods
@@ -28,138 +32,17 @@ from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.jobspec.validation import jobs as jobs_rules
 from stromboli.shared.messages import batch as messages
-from stromboli.testkit.builders import make_command, make_job, make_task
+from stromboli.testkit.builders import make_command
 from stromboli.testkit.strategies import depth
 
 NAMES = st.sampled_from(["a", "b"])
-EVENTS = (
-    "PodFailed",
-    "PodEvicted",
-    "TaskCompleted",
-    "TaskFailed",
-    "*",
-    *sorted(termination_causes.CAUSES),
-)
-OOM = 137
+OOM = strategies.OOM
 PREEMPTION = {
     "type": termination_causes.DISRUPTED,
     "status": "True",
     "reason": termination_causes.PREEMPTION,
 }
-SOON = st.sampled_from([None, "20s"])
-LIMITS = {
-    "active_deadline_seconds": st.sampled_from([None, None, 30, 100]),
-    "ttl_seconds_after_finished": st.sampled_from([None, None, 0, 60]),
-    "min_success": st.sampled_from([None, None, 1, 2]),
-    "plugins": st.just({"svc": ()}),
-}
-RESTARTS = ("RestartJob", *sorted(lifecycle.PARTIAL))
-ACTIONS = st.sampled_from((*RESTARTS, *RESTARTS, *lifecycle.ACTIONS))
-POLICIES = st.lists(
-    st.builds(
-        batch.LifecyclePolicy,
-        action=ACTIONS,
-        event=st.sampled_from(EVENTS),
-        timeout=SOON,
-        max_retries=st.sampled_from([None, None, 1]),
-        backoff=SOON,
-    )
-    | st.builds(
-        batch.LifecyclePolicy, action=ACTIONS, exit_code=st.sampled_from([1, OOM]), timeout=SOON
-    )
-    | st.builds(
-        batch.LifecyclePolicy, action=ACTIONS, event=st.just("PodPending"), timeout=st.just("20s")
-    ),
-    max_size=3,
-    unique_by=lambda policy: policy.event or policy.exit_code,
-)
 SEEN = (topics.JOBS.name, topics.POD_GROUPS.name, topics.PODS.name, topics.COMMANDS.name)
-
-
-@st.composite
-def some_tasks(draw: st.DrawFn, names: tuple[str, ...] = ("w", "v")) -> list[batch.TaskSpec]:
-    task_specs = []
-    for name in names[: draw(st.integers(1, len(names)))]:
-        replicas = draw(st.integers(0, 3))
-        size = draw(st.sampled_from([it for it in (0, 1, 2) if not it or replicas % it == 0]))
-        parts = batch.PartitionPolicy(
-            total_partitions=replicas // max(size, 1), partition_size=size
-        )
-        task = make_task(
-            name,
-            replicas,
-            min_available=draw(st.none() | st.integers(0, replicas)),
-            policies=draw(POLICIES),
-            max_retry=draw(st.sampled_from([0, 1, -1])),
-        )
-        if size and replicas:
-            task = msgspec.structs.replace(task, partition_policy=parts)
-        task_specs.append(task)
-    return task_specs
-
-
-@st.composite
-def some_waves(draw: st.DrawFn) -> list[batch.TaskSpec]:
-    """Tasks of which some wait for others, any or all, and never for each other."""
-    tasks = draw(some_tasks(("w", "v", "u")))
-    order = draw(st.permutations(tasks))
-    waiting = {}
-    for at, task in enumerate(order[1:], 1):
-        first = draw(st.lists(st.sampled_from([it.name for it in order[:at]]), unique=True))
-        if first:
-            on = batch.DependsOn(name=tuple(first), iteration=draw(st.sampled_from(["any", "all"])))
-            waiting[task.name] = msgspec.structs.replace(task, depends_on=on)
-    return [waiting.get(task.name, task) for task in tasks]
-
-
-@st.composite
-def arrays(draw: st.DrawFn, name: str) -> batch.Job:
-    """An array of some indexes, with as many concurrent pods as it has replicas."""
-    replicas = draw(st.integers(1, 3))
-    array = batch.ArraySpec(
-        indexes=draw(st.sampled_from(["0-4", "0", "1,3-5", "0-6:2"])),
-        max_retries=draw(st.integers(0, 2)),
-    )
-    task = make_task(
-        "w",
-        replicas,
-        min_available=draw(st.none() | st.integers(0, replicas)),
-        policies=draw(POLICIES),
-        max_retry=draw(st.sampled_from([0, 1, -1])),
-    )
-    limits: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=LIMITS))
-    return make_job(
-        name,
-        tasks=[task],
-        policies=draw(POLICIES),
-        max_retry=draw(st.integers(1, 3)),
-        min_available=draw(st.integers(0, replicas)),
-        array=array,
-        **limits,
-    )
-
-
-def jobs(name: str) -> st.SearchStrategy[batch.Job]:
-    """Jobs of every kind, nearly all of them valid for admission."""
-    return tasked(name) | arrays(name)
-
-
-@st.composite
-def tasked(draw: st.DrawFn, name: str) -> batch.Job:
-    tasks = draw(some_tasks() | some_waves())
-    requested = sum(task.replicas for task in tasks)
-    policies = draw(POLICIES)
-    limits: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=LIMITS))
-    if draw(st.integers(0, 19)) == 7:
-        policies = [batch.LifecyclePolicy(event="PodFailed", action="Nonsense")]
-    return make_job(
-        name,
-        tasks=tasks,
-        policies=policies,
-        max_retry=draw(st.integers(1, 3)),
-        min_available=draw(st.integers(0, requested)),
-        **limits,
-    )
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -174,14 +57,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     # Users
 
-    @initialize(job=jobs("a"))
+    @initialize(job=strategies.jobs("a"))
     def begin(self, job: batch.Job) -> None:
         self.harness.submit(job)
 
     @rule(data=st.data(), name=NAMES)
     def submit(self, data: st.DataObject, name: str) -> None:
         if ("jobs", f"default/{name}") not in self.harness.objects:
-            self.harness.submit(data.draw(jobs(name)))
+            self.harness.submit(data.draw(strategies.jobs(name)))
 
     @rule(name=NAMES, luck=st.integers(0, 9))
     def delete_job(self, name: str, luck: int) -> None:
@@ -211,12 +94,17 @@ class AnyOrder(RuleBasedStateMachine):
         if found is not None and found["spec"].get("array"):
             edit(self.harness, f"default/{name}", array={"cancelled": indexes})
 
-    @rule(name=NAMES, action=st.sampled_from((*lifecycle.ACTIONS, "SyncJob", "Nonsense")))
-    def command(self, name: str, action: str) -> None:
+    @rule(
+        name=NAMES,
+        action=st.sampled_from((*lifecycle.ACTIONS, "SyncJob", "Nonsense")),
+        is_repeated=st.booleans(),
+    )
+    def command(self, name: str, action: str, *, is_repeated: bool) -> None:
         if ("jobs", f"default/{name}") in self.harness.objects:
             self.commands += 1
             job = self.harness.job(f"default/{name}")
-            self.harness.submit(make_command(f"c{self.commands}", action, job))
+            for copy_of in range(1 + is_repeated):
+                self.harness.submit(make_command(f"c{self.commands}-{copy_of}", action, job))
 
     # Scheduler and kubelets
 
@@ -308,6 +196,38 @@ class AnyOrder(RuleBasedStateMachine):
                 self.harness.change_pod(key, conditions=[PREEMPTION])
                 self.harness.delete(kinds.PODS, key)
 
+    @rule(
+        data=st.data(),
+        phase=st.sampled_from(["Succeeded", "Succeeded", "Failed"]),
+        commands_before=st.none() | st.integers(0, 3),
+        is_killed=st.booleans(),
+    )
+    def a_pod_ends_and_is_collected(
+        self, data: st.DataObject, phase: str, commands_before: int | None, *, is_killed: bool
+    ) -> None:
+        """Its node is drained, or finished pods are garbage collected. ``commands_before``: None
+        if no controller observes the end before."""
+        self.everything_goes_on()
+        running = [it.metadata.key for it in self.harness.pods() if it.status.phase == "Running"]
+        if not running:
+            return
+        key = data.draw(st.sampled_from(running))
+        self.harness.change_pod(key, phase, "n1", int(phase == "Failed"))
+        if commands_before is not None:
+            self.harness.see()
+            self.carry_out(commands_before)
+        self.harness.reap(key)
+        if is_killed:
+            self.kill()
+        self.harness.settle()
+
+    @rule(data=st.data(), plural=st.sampled_from(["podgroups", "services", "configmaps"]))
+    def delete_object(self, data: st.DataObject, plural: str) -> None:
+        """A user deletes an object of a job, whether a controller runs or not."""
+        object_keys = [key for kind, key in self.harness.objects if kind == plural]
+        if object_keys:
+            self.harness.delete(KINDS[plural], data.draw(st.sampled_from(object_keys)))
+
     @rule(data=st.data())
     def reap(self, data: st.DataObject) -> None:
         going = self.going()
@@ -343,7 +263,17 @@ class AnyOrder(RuleBasedStateMachine):
         try:
             self.harness.step(item)
         except KilledError:
-            self.harness.restart()
+            self.kill()
+        self.harness.commands_left = None
+
+    def carry_out(self, most: int) -> None:
+        """The controller executes at most so many commands, then it is killed."""
+        self.harness.commands_left = most
+        try:
+            for item in list(self.harness.dirty):
+                self.harness.step(item)
+        except KilledError:
+            self.kill()
         self.harness.commands_left = None
 
     @rule()
@@ -352,7 +282,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
+        """The next controller reads the pods' topic before compaction removes records."""
+        self.harness.read_first = tuple(self.harness.pod_log)
         self.harness.restart()
+        self.harness.read_first = ()
 
     @rule()
     def remember(self) -> None:
@@ -361,6 +294,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def act_on_an_old_cache(self) -> None:
+        ended = self.harness.past.ended.values()
+        self.harness.past.hidden |= {uid for pods_of_job in ended for uid in pods_of_job}
         self.harness.restart(old=self.old)
         for _ in range(20):
             if self.harness.dirty:
@@ -418,14 +353,28 @@ class AnyOrder(RuleBasedStateMachine):
             if job.status.state.phase in lifecycle.FINISHED:
                 status = job.status
                 assert (status.pending, status.running, status.terminating) == (0, 0, 0)
-            elif not any(pods.blockers(job)):
+            elif any(pods.blockers(job)):
+                assert job.metadata.annotation(keys.HELD), "it waits without a reason"
+            else:
                 mine = harness.past.of(job.metadata.uid)
+                invariants.check_counts(job, mine)
                 if job.spec.array is not None or job.status.state.phase == "Aborted":
                     # Pods with a result are kept for inspection.
                     mine = [it for it in mine if not tasks.has_finished(it)]
                 assert len(mine) <= sum(task.replicas for task in job.spec.tasks)
             assert body["metadata"]["uid"] in harness.phases
         self.check_end()
+        self.check_deletion()
+
+    def check_deletion(self) -> None:
+        """With a job all its objects are deleted."""
+        for name in ("a", "b"):
+            self.harness.delete(kinds.JOBS, f"default/{name}")
+        self.harness.settle()
+        for key in self.going():
+            self.harness.reap(key)
+        self.harness.settle()
+        assert {plural for plural, _ in self.harness.objects} <= {"queues"}, self.harness.objects
 
     def check_end(self) -> None:
         """If gangs are enqueued and pods run and succeed, every job ends."""
@@ -455,7 +404,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = pytest.mark.timeout(300 * depth.FACTOR)(AnyOrder.TestCase)
 TestAnyOrder.settings = settings(
-    depth.examples(100),
+    depth.examples(50),
     stateful_step_count=60,
     suppress_health_check=[HealthCheck.too_slow],
 )

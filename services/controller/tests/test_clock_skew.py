@@ -36,6 +36,24 @@ async def test_a_pending_pod_waits_for_the_timeout_of_its_policy_with_any_clock(
     assert waiting.status.retry_count == 0
 
 
+@pytest.mark.parametrize("ahead", [SKEW, -SKEW])
+async def test_a_new_leader_uses_the_api_servers_clock_before_it_creates_an_object(
+    tmp_path: Path, ahead: timedelta
+) -> None:
+    """Else its first decisions end or delay every timeout by the difference of the clocks."""
+    async with service_harness.set_up(tmp_path, None) as harness:
+        async with harness.controller():
+            for name, timeout in (("long", "60s"), ("short", "2s")):
+                await harness.submit(job_with_timeout(name, timeout))
+                await harness.answer(await harness.enqueue(await harness.group(f"default/{name}")))
+                await harness.until(kinds.PODS, f"default/{name}-worker-0", lambda pod: True)
+        harness.ahead = ahead
+        async with harness.controller():
+            await harness.until(kinds.JOBS, "default/short", lambda job: job.status.retry_count > 0)
+            waiting = await harness.until(kinds.JOBS, "default/long", lambda job: True)
+    assert waiting.status.retry_count == 0
+
+
 def with_fast_host() -> CoreHarness:
     """A pending pod that was just created by a clock that is behind the controller's."""
     harness = enqueued(job_with_timeout("j1", "60s"))

@@ -136,6 +136,53 @@ def test_a_pod_that_succeeded_before_it_vanished_is_published_so_and_not_evicted
     assert (harness.phase() == "Aborted", retries) == (False, 1 if action else 0)
 
 
+@pytest.mark.parametrize("reads", ["without a restart", "pods first", "events first"])
+@pytest.mark.parametrize(
+    ("policy", "phase"),
+    [
+        (api.LifecyclePolicy(event="PodFailed", action="AbortJob"), "Aborted"),
+        (api.LifecyclePolicy(exit_code=3, action="AbortJob"), "Aborted"),
+        (api.LifecyclePolicy(event="OOMKilled", action="AbortJob"), "Aborted"),
+        (api.LifecyclePolicy(event="PodEvicted", action="AbortJob"), "Running"),
+    ],
+)
+def test_a_pod_that_failed_before_it_vanished_has_failed_and_is_not_evicted(
+    policy: api.LifecyclePolicy, phase: str, reads: str
+) -> None:
+    """Else the retries of evictions, which are free of back-off, restart a job whose program
+    fails."""
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=[policy]))
+    key = f"{J}-worker-0"
+    harness.change_pod(key, "Failed", exit_code=3, end="OOMKilled")
+    old = harness.shown(topics.PODS.name)
+    harness.reap(key)
+    if reads == "pods first":
+        harness.read_first = tuple(harness.unseen[topics.PODS.name])
+        harness.restart()
+    elif reads == "events first":
+        harness.restart(old=old)
+    harness.settle()
+    ends = [it for _, it in harness.sent if isinstance(it, batch.TaskChanged) and it.pod in key]
+    assert [
+        (it.after, it.exit_code, it.reason) for it in ends if it.after in ("Failed", "Gone")
+    ] == [("Failed", 3, "OOMKilled")]
+    for pod in harness.pods():
+        if pod.metadata.deletion_timestamp is not None:
+            harness.reap(pod.metadata.key)
+    harness.settle()
+    assert harness.phase() in (phase, "Pending" if phase == "Running" else phase)
+
+
+def test_a_node_that_rejected_a_pod_which_vanished_costs_no_retry() -> None:
+    policies = [api.LifecyclePolicy(event="PodFailed", action="RestartJob")]
+    harness = running(make_job(tasks=[make_task(replicas=1)], policies=policies))
+    harness.change_pod(f"{J}-worker-0", "Failed", reason="OutOfcpu")
+    harness.reap(f"{J}-worker-0")
+    harness.settle()
+    status = harness.job().status
+    assert (status.retry_count - status.asked_retries, harness.pod_names()) == (0, ["j1-worker-0"])
+
+
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask"])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "killed"])
 def test_a_pod_ended_by_a_restart_has_that_cause_if_its_deletion_was_missed(

@@ -1,5 +1,7 @@
 """The stores of the tests: SQLite in a file, and a real PostgreSQL."""
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -31,10 +33,26 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.new_database()
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite store with its tables and no rows: migrations cost 0.2 s of CPU, a copy nothing."""
+    file = tmp_path_factory.mktemp("migrated") / "history.db"
+
+    async def migrate() -> None:
+        database = Database(f"sqlite:///{file}")
+        await database.migrate()
+        await database.close()
+
+    asyncio.run(migrate())
+    return file
+
+
 @pytest.fixture
-async def store(url: str) -> AsyncIterator[Database]:
+async def store(url: str, migrated_file: Path) -> AsyncIterator[Database]:
     """A store with its tables."""
     database = Database(url)
+    if database.is_missing:
+        shutil.copy(migrated_file, url.removeprefix("sqlite:///"))
     await database.migrate()
     yield database
     await database.close()

@@ -193,6 +193,17 @@ async def test_a_long_wait_is_sent_only_if_the_job_still_waits(
     assert await outbox.failures() == ["" if expected else sender.NOT_WAITING]
 
 
+async def test_long_waits_that_are_not_sent_do_not_count_for_the_limit_of_a_target(
+    outbox: Outbox,
+) -> None:
+    jobs = [f"u{number}" for number in range(CONFIGURATION.per_minute)]
+    for job in jobs:
+        await outbox.happen(events.phase("Pending", 0, 1, uid=job, notify="ops=LongWait"))
+        await outbox.happen(events.phase("Running", 1, 2, uid=job))
+    await outbox.happen(events.phase("Pending", 2, 1, uid="waits", notify="ops=LongWait"))
+    assert len(await outbox.after(103)) == 1
+
+
 async def test_a_target_cannot_put_a_try_off_for_longer_than_the_longest_pause(
     outbox: Outbox,
 ) -> None:

@@ -1,9 +1,7 @@
 """Rules of the store, on SQLite and on a real PostgreSQL: exactly once, and reports that add up."""
 
-import asyncio
 import random
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +15,6 @@ from stromboli.history.core import folding
 from stromboli.history.core.rows import Rows, micros
 from stromboli.history.store import (
     daily_usage,
-    database,
     queries,
     retention,
     tables,
@@ -454,47 +451,6 @@ async def test_rows_are_deleted_when_their_time_is_over(store: Database) -> None
         assert len(await attempts(store)) == left
     for table in retention.EXPIRES:
         assert await retention.delete_expired(store, table, 0) == 0
-
-
-async def test_migrations_go_back_and_forward_and_make_the_tables_of_the_code(url: str) -> None:
-    store = Database(url)
-    await store.migrate()
-    await apply(store, *RUN)
-    async with store.transaction() as connection:
-        differences = await connection.run_sync(_differences)
-        assert differences == []
-        await connection.run_sync(lambda it: database.downgrade(it, "base"))
-        left = await connection.run_sync(lambda it: sa.inspect(it).get_table_names())
-        assert left == ["alembic_version"]
-    await store.migrate()
-    await apply(store, *RUN)
-    assert len(await attempts(store)) == 1
-    await store.close()
-
-
-async def test_stores_of_one_process_migrate_side_by_side(tmp_path: Path) -> None:
-    """Alembic keeps the current migration in a variable of the process."""
-    stores = [Database(f"sqlite:///{tmp_path / name}") for name in ("one.db", "two.db")]
-    await asyncio.gather(*(store.migrate() for store in stores))
-    assert [await store.version() for store in stores] == [database.HEAD] * 2
-    for store in stores:
-        await store.close()
-
-
-def _differences(connection: sa.Connection) -> list[Any]:
-    from alembic import autogenerate, migration
-
-    found: list[Any] = autogenerate.compare_metadata(
-        migration.MigrationContext.configure(connection), tables.METADATA
-    )
-    return found
-
-
-async def test_tables_of_a_later_version_are_not_touched(store: Database) -> None:
-    async with store.transaction() as connection:
-        await connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(errors.ConfigurationError, match="9999"):
-        await store.migrate()
 
 
 @pytest.mark.parametrize("text", ["mysql://a@b/c", "nonsense", ""])

@@ -17,7 +17,7 @@ from stromboli.scheduler.core.framework import opening, plugin_isolation, sessio
 from stromboli.testkit import builders
 
 DEADLINE_S = 0.05
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 def endless(*given: Any) -> Any:

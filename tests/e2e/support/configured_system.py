@@ -17,7 +17,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 
-WITHIN_S, POLL_EVERY_S = 30.0, 0.02
+WITHIN_S, POLL_EVERY_S = 90.0, 0.02
 
 
 class ConfiguredSystem:
@@ -82,6 +82,16 @@ class ConfiguredSystem:
 
         found = await self.until(lambda: self.pods(name), have_nodes)
         return {pod["spec"]["nodeName"] for pod in found}
+
+    async def runs(self, name: str) -> None:
+        """Wait until a job runs: then nothing about it changes any more."""
+
+        async def phase() -> str:
+            answer = await self._http.get(f"/v1/namespaces/default/jobs/{name}")
+            status = answer.raise_for_status().json().get("status", {})
+            return str(status.get("state", {}).get("phase", ""))
+
+        await self.until(phase, lambda found: found == "Running")
 
     async def warnings(self) -> str:
         return (await self._http.get("/readyz")).raise_for_status().text

@@ -5,7 +5,7 @@ import re
 
 import httpx
 
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 
 
 def csrf_in(page: httpx.Response) -> str:

@@ -18,7 +18,7 @@ from stromboli.testkit.real_system import SimulatedNodes
 from tests.e2e.support import polling
 
 Document = dict[str, Any]
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 SPACE = "default"
 OUT_OF_SERVICE = {
     "key": "node.kubernetes.io/out-of-service",

@@ -13,7 +13,7 @@ import aiokafka
 
 DECISIONS, OUTCOMES = "default.scheduling.decisions", "default.scheduling.outcomes"
 DECIDED = "stromboli.scheduling.statement_decided.v1"
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 
 
 class DecisionLog:
@@ -79,15 +79,14 @@ class DecisionLog:
 
     async def next_unanswered(self, namespace: str, after: int) -> str:
         """The id of a decision, after ``after`` further decisions for the namespace, at a moment at
-        which it had no outcome yet. Raises TimeoutError.
+        which no outcome of it was read yet; empty if those of all of them were. Raises
+        TimeoutError.
         """
         known = self._count(namespace)
         async with asyncio.timeout(WITHIN_S):
-            while True:
-                waiting = self.unanswered(namespace)
-                if waiting and self._count(namespace) > known + after:
-                    return waiting[-1]
+            while self._count(namespace) <= known + after:
                 await self._changed.wait()
+        return next(reversed(self.unanswered(namespace)), "")
 
     def _count(self, namespace: str) -> int:
         return sum(of == namespace for of in self._namespaces.values())

@@ -10,9 +10,10 @@ from tests.faults.support.observed_system import ObservedSystem
 
 JOBS, UNFINISHED, LATE = 20, 10, 4
 GANGS = JOBS - workload.KINDS
-TRIES = 5
-"""Kills until one hits an unanswered decision: a decision is answered within some 20 ms."""
-ENDED_WITHIN_S = 60.0
+TRIES = 20
+"""Kills until one hits an unanswered decision. A decision is answered within some 20 ms: on a busy
+machine this process often reads it later."""
+ENDED_WITHIN_S = 120.0
 
 
 async def run(live_system: ObservedSystem, namespace: str, service: str, seed: str) -> None:
@@ -43,9 +44,12 @@ async def run(live_system: ObservedSystem, namespace: str, service: str, seed: s
 
 
 async def _kill(live_system: ObservedSystem, service: str, namespace: str, after: int) -> bool:
-    """Kill and start it; whether a decision was unanswered at that moment."""
+    """Kill and start it, unless this process has read the decision too late; whether a decision was
+    unanswered at that moment."""
     part = live_system.system.services[service]
     decision = await live_system.decisions.next_unanswered(namespace, after)
+    if not decision:
+        return False
     at = decision_log.clock()
     await part.kill()
     await part.start()

@@ -177,9 +177,10 @@ class ComposeServices:
         self._states[name].reached["service_healthy"].set()
 
     async def stop(self, service: str) -> int:
-        """As ``docker compose stop``; returns the exit status, -9 if it had to be killed."""
+        """As ``docker compose stop``; returns the exit status, -9 if it had to be killed, which is
+        later than by an engine: on a busy machine a quick end takes longer."""
         process = self._processes[service]
-        await process.stop()
+        await process.stop(grace_s=60.0)
         return await process.wait()
 
     def volume(self, name: str) -> Path:

@@ -82,9 +82,9 @@ def test_a_member_bound_by_no_decision_is_a_violation() -> None:
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_a_partial_gang_beyond_the_limit_is_a_violation(phase: str) -> None:
     """Also while its member is being created: it has the room of others."""
-    history = [job(), pod("a", 1, phase), job(11), job(11.5)]
+    history = [job(), pod("a", 1, phase), job(31), job(31.5)]
     assert gang_atomicity.violations(history, BOTH) == [
-        "job j has had 1 of 2 pods for more than 10 s"
+        "job j has had 1 of 2 pods for more than 30 s"
     ]
 
 
@@ -96,9 +96,9 @@ def test_a_partial_gang_is_completed_or_removed_in_time(end: Event) -> None:
 def test_a_restart_begins_a_new_gang() -> None:
     decisions = {**BOTH, "d2": ["c", "d"]}
     first = [job(), pod("a", 1), pod("b", 1), pod("a", 5, kind="DELETED"), pod("b", 5, "Failed")]
-    second = [pod("c", 6, by="d2", version="1"), job(20)]
+    second = [pod("c", 6, by="d2", version="1"), job(40)]
     assert gang_atomicity.violations([*first, *second], decisions) == [
-        "job j has had 1 of 2 pods for more than 10 s"
+        "job j has had 1 of 2 pods for more than 30 s"
     ]
 
 

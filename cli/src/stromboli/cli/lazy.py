@@ -5,13 +5,16 @@ therefore lists its commands as data: the name, where the code is, and the line 
 shows. Tests compare these lines with the docstrings of the commands.
 """
 
+import copy
 import importlib
+import inspect
 import sys
 from typing import Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_group
+from typer.main import get_command_name, get_group
+from typer.models import CommandInfo
 
 from stromboli.cli.parameters import help_types
 from stromboli.cli.plain_values import use_plain_values
@@ -57,14 +60,52 @@ class OwnCommand(LazyCommand):
         return build(self.name or "", getattr(module, attribute), style, command_class)
 
 
+class RegisteredCommand(LazyCommand):
+    """A command that a Typer app has registered. Its parameters are not read yet, which takes a
+    millisecond of CPU."""
+
+    def __init__(self, info: CommandInfo) -> None:
+        function: Any = info.callback
+        super().__init__(
+            name=info.name or get_command_name(function.__name__),
+            help=info.help or inspect.getdoc(function),
+            short_help=info.short_help,
+            hidden=info.hidden,
+            deprecated=info.deprecated,
+            rich_help_panel=info.rich_help_panel,
+        )
+        self._info = info
+
+    def load(self, style: Any) -> Any:
+        """Return the command."""
+        holder = typer.Typer(add_completion=False, rich_markup_mode=style)
+        holder.registered_commands.append(self._info)
+        return _only_command(holder)
+
+
 def build(name: str, target: Any, style: Any, command_class: Any = None) -> Any:
-    """The command or group of a function or a Typer app."""
+    """The command of a function, or the group of a Typer app. The commands of a ``Group`` are
+    placeholders."""
     holder = typer.Typer(add_completion=False, rich_markup_mode=style)
-    if isinstance(target, typer.Typer):
-        holder.add_typer(target, name=name)
-    else:
+    if not isinstance(target, typer.Typer):
         holder.command(name, cls=command_class)(target)
-    command = get_group(holder).commands[name]
+        return _only_command(holder)
+    group_class = target.info.cls
+    if not (isinstance(group_class, type) and issubclass(group_class, Group)):
+        holder.add_typer(target, name=name)
+        return _only_command(holder)
+    without_commands = copy.copy(target)
+    without_commands.registered_commands = []
+    holder.add_typer(without_commands, name=name)
+    group = _only_command(holder)
+    placeholders = map(RegisteredCommand, target.registered_commands)
+    group.commands = {it.name: it for it in placeholders} | group.commands
+    return group
+
+
+def _only_command(holder: typer.Typer) -> Any:
+    """The command or group that a Typer app consists of."""
+    (command,) = get_group(holder).commands.values()
     help_types.use_user_words(command)
     return command
 

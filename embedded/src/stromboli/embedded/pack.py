@@ -4,9 +4,8 @@ pods.
 
 import re
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,20 +16,7 @@ from stromboli.cli.render import output
 from stromboli.scheduler.core.packing import arrivals, policies, trace
 from stromboli.shared.formats.counts import counted
 
-PUBLISHED_SEEDS = "42-51"
 MOST_SEEDS = 1000
-
-Policy = StrEnum("Policy", {name: name for name in policies.POLICIES})  # type: ignore[misc]  # from data
-POLICY_HELP = "The placement policy. " + "; ".join(
-    f"{name}: {policy.description}" for name, policy in policies.POLICIES.items()
-)
-
-
-class Format(StrEnum):
-    """Values of ``--output``."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class Seed(msgspec.Struct, frozen=True):
@@ -64,36 +50,12 @@ class Report(msgspec.Struct, frozen=True):
     per_seed: list[Seed]
 
 
-def pack(
-    nodes: Annotated[
-        Path, typer.Option(metavar="FILE", help=f"CSV: {', '.join(trace.NODE_COLUMNS)}.")
-    ],
-    pods: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help=f"CSV: {', '.join(trace.POD_COLUMNS)}; gpu_spec if pods request GPU models.",
-        ),
-    ],
-    policy: Annotated[Policy, typer.Option(help=POLICY_HELP)],
-    seeds: Annotated[
-        str,
-        typer.Option(metavar="SEEDS", help="Seeds of the arrival sequences: 42-51, 42,45 or 7."),
-    ] = PUBLISHED_SEEDS,
-    output_format: Annotated[
-        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
-    ] = Format.TABLE,
-) -> None:
-    """Measure how many GPUs are allocated under load.
-
-    Pods arrive until they request 130 % of all GPUs; the result is the allocated share.
-    The protocol of the Alibaba 2023 traces: no pod leaves, and a pod that does not fit is dropped.
-    The last line of stdout is one JSON object; --output json prints nothing else there.
-    """
+def pack(*, nodes: Path, pods: Path, policy: str, seeds: str, output_format: str) -> None:
+    """Run the protocol and print its result."""
     wanted = parse_seeds(seeds)
     cluster, requested = read(nodes, pods)
-    report = run(cluster, requested, str(policy), wanted, (str(nodes), str(pods)))
-    if output_format is Format.TABLE:
+    report = run(cluster, requested, policy, wanted, (str(nodes), str(pods)))
+    if output_format == "table":
         output.show_table(*table(report))
     typer.echo(msgspec.json.encode(report).decode())
 

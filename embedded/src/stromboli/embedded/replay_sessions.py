@@ -2,12 +2,11 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
 
-from stromboli.embedded import log_reading, scheduler_file, state_folder
+from stromboli.embedded import log_reading, scheduler_file
 from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.replay import session_replay, snapshot_history
@@ -31,37 +30,9 @@ class ReplayResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 def replay(
-    state: Annotated[
-        Path,
-        typer.Option(help="The folder of `strom up`, which may be running."),
-    ] = state_folder.STATE,
-    kafka: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Read the log from this broker instead.")
-    ] = "",
-    cluster_name: Annotated[
-        str, typer.Option(help="Name of the cluster: the prefix of its topics.")
-    ] = "default",
-    config: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A scheduler configuration that was in force. May be repeated. "
-            "[default: the built-in one]"
-        ),
-    ] = None,
-    instead: Annotated[
-        Path | None,
-        typer.Option(help="Decide with this configuration instead of the one in force."),
-    ] = None,
+    *, state: Path, kafka: str, cluster_name: str, config: list[Path] | None, instead: Path | None
 ) -> None:
-    """Run recorded sessions again, as lines of JSON.
-
-    The log keeps sessions of the last two weeks.
-
-    Each session starts from the recorded state, and its decisions must equal the recorded ones byte
-    for byte; with --instead, it shows the decisions of another configuration. Exit code 1:
-    decisions differ where they must be equal, or a session could not be run. The last line, on
-    stderr, counts them.
-    """
+    """Run the recorded sessions and print a line for each."""
     records = log_reading.records(log_reading.Place(state, kafka, cluster_name))
     registry = discovery.discover_plugins()
     configurations = {path: scheduler_file.read(str(path)).configuration for path in config or []}

@@ -7,9 +7,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
@@ -27,17 +25,9 @@ from stromboli.scheduler.core.replay import session_replay, snapshot_history
 from stromboli.shared import envelope, topics
 from stromboli.shared.formats.counts import counted
 
-app = typer.Typer(no_args_is_help=True, help="Check a scheduler configuration before it applies.")
 DIFFERS = 1
 """The exit code if anything would be decided differently; as that of ``diff``."""
 NODES_SHOWN = 3
-
-
-class Format(StrEnum):
-    """What ``--output`` takes."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class SessionDifference(msgspec.Struct, frozen=True):
@@ -72,63 +62,19 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.gangs or self.sessions)
 
 
-@app.callback()
-def _group() -> None:
-    """Check a scheduler configuration before it applies."""
-
-
-@app.command()
 def check(
-    new: Annotated[
-        Path,
-        typer.Argument(help="The new configuration, as volcano-scheduler.conf.", metavar="NEW"),
-    ],
-    current: Annotated[
-        Path | None,
-        typer.Option(
-            help="The configuration in force. [default: the built-in one]", metavar="FILE"
-        ),
-    ] = None,
-    objects: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--objects",
-            metavar="FILE",
-            help="The cluster, as `strom cluster dump` prints it, instead of the server's; - for "
-            "stdin. May be repeated.",
-        ),
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also run the recorded sessions of this folder of `strom up`, which may be "
-            "running. [default: .strom, if it has a log, without --objects and --kafka]",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    kafka: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Also run the recorded sessions of this broker."),
-    ] = "",
-    cluster_name: Annotated[
-        str, typer.Option(help="Name of the cluster: the prefix of its topics.")
-    ] = "default",
-    last: Annotated[
-        int, typer.Option(min=1, help="How many recorded sessions are run, the newest ones.")
-    ] = 100,
-    output_format: Annotated[
-        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
-    ] = Format.TABLE,
-    server: options.Server = None,
+    *,
+    new: Path,
+    current: Path | None,
+    objects: list[str] | None,
+    state: Path | None,
+    kafka: str,
+    cluster_name: str,
+    last: int,
+    output_format: str,
+    server: options.Server,
 ) -> None:
-    """Show what a new scheduler configuration would decide differently.
-
-    Both configurations decide on the present state of the cluster, and the new one also on recorded
-    sessions. Errors and warnings of the file are shown with their lines. Nothing is changed.
-
-    The exit code is 0 if nothing differs, 1 if something does, 2 if the file or another input
-    cannot be used, and 3 if the server cannot be reached.
-    """
+    """Compare the configurations and print the differences."""
     with _errors_as_misuse():
         wanted = scheduler_file.read(str(new))
         present = scheduler_file.read(None if current is None else str(current))
@@ -141,7 +87,7 @@ def check(
             comparison = _with_sessions(
                 comparison, _replayed(log_reading.records(place), wanted, last)
             )
-    if output_format is Format.JSON:
+    if output_format == "json":
         output.show_lines([msgspec.json.encode(comparison).decode()])
     else:
         _show(comparison)

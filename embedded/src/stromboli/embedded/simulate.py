@@ -1,9 +1,8 @@
-"""``strom simulate``: scheduling decisions without a cluster."""
+"""``strom simulate session``: scheduling sessions without a cluster."""
 
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
@@ -11,20 +10,11 @@ import typer
 from stromboli.cli import files
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.embedded import pack, replay_sessions, scheduler_file
-from stromboli.embedded.simulation import compare, forecast, manifest_objects, run
+from stromboli.embedded import scheduler_file
+from stromboli.embedded.simulation import manifest_objects
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import simulate
 from stromboli.shared import decoding
-
-app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions without a cluster.")
-
-
-app.command()(pack.pack)
-app.command("replay")(replay_sessions.replay)
-app.command("run")(run.run)
-app.command("compare")(compare.compare)
-app.command("forecast")(forecast.forecast)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -38,49 +28,14 @@ class _Named(msgspec.Struct):
     name: str = ""
 
 
-@app.callback()
-def _group() -> None:
-    """Try the scheduler's decisions without a cluster."""
-
-
-@app.command()
 def session(
-    cases: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Case files: name, now, config and objects as JSON.", metavar="CASE"),
-    ] = None,
-    objects: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--objects",
-            metavar="FILE",
-            help="Manifests of a cluster, such as `strom cluster dump` prints: YAML or JSON, many "
-            "documents, lists, directories, - for stdin. May be repeated.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Scheduler configuration for --objects, as volcano-scheduler.conf. "
-            "[default: the built-in one]"
-        ),
-    ] = None,
-    now: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=manifest_objects.time,
-            metavar="TIME",
-            help="The session's time for --objects (RFC 3339). [default: now]",
-        ),
-    ] = None,
+    *,
+    cases: list[Path] | None,
+    objects: list[str] | None,
+    config: Path | None,
+    now: datetime | None,
 ) -> None:
-    """Run scheduling sessions, as lines of JSON.
-
-    One session runs for each case file, or one on the cluster of --objects.
-
-    For a case that cannot be run, its name and the error are printed; one that cannot be read is
-    reported on stderr. The other cases are run, and the exit code is 1.
-    """
+    """Run the sessions and print a line for each."""
     if bool(cases) == bool(objects):
         raise typer.BadParameter("specify case files, or --objects and --config")
     if cases and (config is not None or now is not None):

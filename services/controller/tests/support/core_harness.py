@@ -4,7 +4,6 @@ It does what the shell does with the real ones: executes commands, answers confl
 responses into the cache. Tests decide what the controller reads and when, and where it is killed.
 """
 
-import copy
 import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ import msgspec
 
 from services.controller.tests.oracle import job_pods
 from services.controller.tests.support import invariants
-from services.controller.tests.support.patches import generation_of, json_patch, merged
+from services.controller.tests.support.patches import copied, generation_of, json_patch, merged
 from stromboli.controller.core import commands, manifests, reconcilers
 from stromboli.controller.core.queues import queues
 from stromboli.controller.core.store import controller_cache, event_history
@@ -58,9 +57,9 @@ class CoreHarness:
         self.commands_left: int | None = None
         self.answering: set[tuple[str, commands.ProbeRequest]] = set()
         self.past = invariants.JobTimeline()
-        self.made: dict[str, list[str]] = {}
-        """Key of a job -> uids of all that ever were."""
+        self.made: dict[str, list[str]] = {}  # key of a job -> uids of all that ever were
         self.read_first: tuple[envelope.Record, ...] = ()  # by a new controller, before all events
+        self.pod_log: list[envelope.Record] = []  # of the pods' topic, since all was handled
         self.counts_wait = False  # whether counts are delayed, as they are while many change
         for name in queues.ALWAYS:
             self.submit(builders.make_queue(name))
@@ -148,6 +147,7 @@ class CoreHarness:
             self.see()
             if not self.dirty:
                 invariants.check_timers(self.cache, self.now)
+                self.pod_log.clear()
                 return
             self.step(next(iter(self.dirty)))
         raise AssertionError(f"not quiet after {most} steps: {list(self.dirty)}")
@@ -182,7 +182,7 @@ class CoreHarness:
                 self.events[command.event_name] = command
                 self.cache.mark_recorded(command)
             case commands.Publish():
-                invariants.check_reported(self.objects, command.message)
+                self.past.see_published(self.objects, command.message)
                 self.sent.append((command.job, command.message))
                 self.cache.published.observe(command.message)
             case commands.ReadOwner():
@@ -257,6 +257,7 @@ class CoreHarness:
     def _delete(self, command: commands.Delete) -> None:
         found = self.objects.get((command.kind.plural, command.key))
         if found is None:
+            self.past.hidden.add(command.uid)
             self.dirty |= dict.fromkeys(self.cache.forget(command.kind, command.key, command.uid))
             return
         if command.uid and found["metadata"]["uid"] != command.uid:
@@ -285,7 +286,7 @@ class CoreHarness:
 
     def put(self, kind: kinds.Kind[Any], body: Body) -> None:
         """Store an object with the next version, and publish it."""
-        body = copy.deepcopy(body)
+        body = copied(body)
         number = next(self._numbers)
         metadata = body["metadata"]
         metadata.setdefault("uid", f"uid-{number}")
@@ -293,7 +294,8 @@ class CoreHarness:
         metadata["resourceVersion"] = str(number)
         if kind is kinds.PODS:
             body.setdefault("status", {}).setdefault("phase", "Pending")
-        key = kind.decode(msgspec.json.encode(body)).metadata.key
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        key = f"{namespace}/{name}" if namespace else name
         metadata["generation"] = generation_of(body, self.objects.get((kind.plural, key)))
         stored = kind.decode(msgspec.json.encode(body))
         self.objects[kind.plural, key] = body
@@ -309,8 +311,7 @@ class CoreHarness:
             self.past.see_pod(stored)
 
     def _check_life(self, job: batch.Job) -> None:
-        made = self.made.setdefault(job.metadata.key, [])
-        if job.metadata.uid not in made:
+        if job.metadata.uid not in (made := self.made.setdefault(job.metadata.key, [])):
             made.append(job.metadata.uid)
         past = self.phases.setdefault(job.metadata.uid, [])
         invariants.check_life(past[-1] if past else batch.JobStatus(), job)
@@ -329,7 +330,7 @@ class CoreHarness:
             return
         if kind is kinds.PODS:
             if "deletionTimestamp" not in body["metadata"]:
-                changed = copy.deepcopy(body)
+                changed = copied(body)
                 changed["metadata"]["deletionTimestamp"] = self.now.isoformat()
                 self.put(kind, changed)
             return
@@ -363,12 +364,14 @@ class CoreHarness:
         else:
             self._last[draft.topic.name, draft.key] = record
         self.unseen.setdefault(draft.topic.name, deque()).append(record)
+        if draft.topic == topics.PODS:
+            self.pod_log.append(record)
 
     # What others do
 
     def enqueue(self, key: str) -> None:
         """The scheduler enqueues a PodGroup."""
-        body = copy.deepcopy(self.objects["podgroups", key])
+        body = copied(self.objects["podgroups", key])
         body["status"]["phase"] = "Inqueue"
         self.put(kinds.POD_GROUPS, body)
 
@@ -383,7 +386,7 @@ class CoreHarness:
     ) -> None:
         """The scheduler binds a pod, or a kubelet reports on it. ``end``: the word for how its
         container ended; ``status``: further fields of the pod's."""
-        body = copy.deepcopy(self.objects["pods", key])
+        body = copied(self.objects["pods", key])
         body.setdefault("status", {})
         if node:
             body["spec"]["nodeName"] = node
@@ -402,7 +405,7 @@ class CoreHarness:
 
     def scale(self, key: str, task: int, replicas: int) -> None:
         """A user changes how many replicas a task has."""
-        body = copy.deepcopy(self.objects["jobs", key])
+        body = copied(self.objects["jobs", key])
         body["spec"]["tasks"][task]["replicas"] = replicas
         self.put(kinds.JOBS, body)
 

@@ -1,12 +1,19 @@
 """What holds at every write, whatever has happened before."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifests, partial_restarts, reconcilers
+from stromboli.controller.core import (
+    lifecycle,
+    manifests,
+    partial_restarts,
+    reconcilers,
+    termination_causes,
+)
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
@@ -63,6 +70,18 @@ def check_reported(objects: Mapping[tuple[str, str], Any], message: msgspec.Stru
         assert message.uid not in alive, message
 
 
+def check_counts(job: batch.Job, pods: list[core.Pod]) -> None:
+    """While nothing changes, the counts of a job that has not ended are those of its pods; an array
+    counts the results of its indexes."""
+    status, going = job.status, sum(it.metadata.deletion_timestamp is not None for it in pods)
+    phases = Counter(it.status.phase for it in pods if it.metadata.deletion_timestamp is None)
+    assert status.terminating == going, (job, pods)
+    assert (status.pending, status.running) == (phases["Pending"], phases["Running"]), (job, pods)
+    if job.spec.array is None:
+        counts = (status.succeeded, status.failed)
+        assert counts == (phases["Succeeded"], phases["Failed"]), (job, pods)
+
+
 def check_timers(cache: controller_cache.ControllerCache, now: datetime) -> None:
     """A key with nothing left to do is due later or never: a past time would be reconciled twice a
     second."""
@@ -85,6 +104,10 @@ class JobTimeline:
         """uid of a job -> (version, task) that once were ready."""
         self.least: dict[tuple[str, str], int] = {}
         """(uid of a job, task) -> the smallest number of pods it ever requested."""
+        self.published: set[str] = set()
+        """Uids of pods with an event."""
+        self.hidden: set[str] = set()
+        """Uids of pods whose end no controller can know: the topic lags, and it is deleted."""
 
     def see_job(self, job: batch.Job) -> None:
         """A job is written."""
@@ -107,6 +130,26 @@ class JobTimeline:
         if tasks.has_finished(pod):
             self.ended.setdefault(owner.uid, {}).setdefault(pod.metadata.uid, pod)
         self._note_ready(owner.uid)
+
+    def see_published(
+        self, objects: Mapping[tuple[str, str], Any], message: msgspec.Struct
+    ) -> None:
+        """An event is published."""
+        check_reported(objects, message)
+        if isinstance(message, messages.TaskChanged):
+            self.published.add(message.pod_uid)
+
+    def has_succeeded(self, job: batch.Job, index: int) -> bool:
+        """Whether an index has the result of a pod, which may be deleted."""
+        since = 0 if job.status.array is None else job.status.array.since_version
+        return any(
+            uid in self.published - self.hidden
+            and termination_causes.end(pod) == "Succeeded"
+            and int(pod.metadata.annotation(keys.TASK_INDEX) or -1) == index
+            and manifests.version_of(pod) >= since
+            and not partial_restarts.is_superseded(job, pod)
+            for uid, pod in self.ended.get(job.metadata.uid, {}).items()
+        )
 
     def forget_pod(self, uid: str) -> None:
         """A pod was deleted."""
@@ -203,6 +246,7 @@ def _check_window(past: JobTimeline, job: batch.Job, index: int) -> None:
     assert array is not None
     assert index in indexes.parse(array.indexes)
     assert index not in indexes.parse(status.succeeded) | indexes.parse(status.failed)
+    assert not past.has_succeeded(job, index), f"index {index} would run twice"
     alive = [it for it in past.of(job.metadata.uid) if not tasks.has_finished(it)]
     assert len(alive) < job.spec.tasks[0].replicas, [it.metadata.name for it in alive]
 

@@ -15,8 +15,10 @@ largest of the last samples is the best estimate, as in NTP's clock filter (Mill
 The offset in use changes only when the estimate is off by more than ``TOLERANCE``: without skew it
 stays zero.
 
-A starting service uses its host's clock until the first object is created. Timestamps of kubelets
-(when a pod started) are used unchanged: nodes are expected to agree with the API server.
+A service that sends requests to the API server has another sample in each response: its ``Date``,
+in whole seconds, too. A service that only reads the log uses its host's clock until the first
+object is created. Timestamps of kubelets (when a pod started) are used unchanged: nodes are
+expected to agree with the API server.
 """
 
 from collections import deque
@@ -38,8 +40,8 @@ class ClusterClock:
         self._samples: deque[timedelta] = deque(maxlen=SAMPLES)
 
     def observe(self, created: datetime, now: datetime) -> None:
-        """Add a sample: a new object's creation time, and the host's time at which its record
-        arrived. A sample that is off by more than ``LARGEST_OFFSET`` is ignored.
+        """Add a sample: a new object's creation time, or the date of a response, and the host's
+        time at which it arrived. A sample that is off by more than ``LARGEST_OFFSET`` is ignored.
         """
         if abs(created - now) > LARGEST_OFFSET:
             return

@@ -1,5 +1,6 @@
 """``strom reservation``: nodes that are reserved for a period, for some jobs or for maintenance."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stromboli.cli import lazy, options
-from stromboli.cli.errors import CommandError
+from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.parameters import parsing, time_options
 from stromboli.cli.render import listing, output
 from stromboli.client.operations import workload_calls
@@ -120,6 +121,7 @@ def create(
         "spec": {key: value for key, value in spec.items() if value},
     }
     with options.client(server) as client:
+        _refuse_existing(client, name)
         if node_count:
             _choose_nodes(client, document, node_count)
         (applied,) = client.apply([document])
@@ -219,6 +221,19 @@ def principals_text(spec: reservation.AdvanceReservationSpec) -> str:
         "queue": spec.queues,
     }
     return " ".join(f"{word}:{name}" for word, names in named.items() for name in names)
+
+
+def _refuse_existing(client: "Client", name: str) -> None:
+    """Raise CommandError if there is a reservation with this name: apply would merge into it, so
+    that its old users or nodes remained."""
+    with contextlib.suppress(NotFoundError):
+        client.send(workload_calls.reservation(name))
+        raise CommandError(
+            f"reservation {name}",
+            "it exists already",
+            f"delete it first: strom reservation delete {name}; or change it with a manifest: "
+            "strom apply -f FILE",
+        )
 
 
 def _choose_nodes(client: "Client", document: dict[str, Any], count: int) -> None:

@@ -17,6 +17,9 @@ RESOURCES = ("cpu", "memory", GPU)
 """The resources of the columns CPU, MEMORY and GPU."""
 BAR = 10
 _DONE = ("Succeeded", "Failed")
+_JOB_PHASES = {"Running": "Running", "Unknown": "Running"}
+"""Phase of a PodGroup -> that of its job, as ``strom job list`` shows it; the others are Pending.
+The scheduler's input has no jobs. A PodGroup is Unknown while some pods of a gang are lost."""
 ROOT = "root"
 """The root of the queue hierarchy."""
 
@@ -142,7 +145,7 @@ def jobs(objects: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[
             (
                 explanation_view.job_name(key),
                 group.spec.queue,
-                group.status.phase or "Pending",
+                _JOB_PHASES.get(group.status.phase, "Pending"),
                 str(use.running),
                 str(use.waiting),
                 *(_amount_cell(resource, use.held, {}) for resource in RESOURCES),

@@ -83,6 +83,7 @@ class JobExecutor(concurrent.futures.Executor):
                 self.job_name,
                 max_losses,
                 Retries(retries, retry_on),
+                options.orphaned_after_s,
             )
             self._session.open()
             job = worker_job(self.job_name, workers, session, options)

@@ -16,6 +16,7 @@ from stromboli.client.executor.dispatcher import Assignment, Dispatcher
 from stromboli.client.executor.session_store import SessionStore
 
 BEAT_EVERY_S = 5.0
+"""Longest time between two heartbeats; three fit into the time after which workers end."""
 ANNOUNCEMENTS_EVERY_S = 1.0
 JOB_EVERY_S = 5.0
 LOST_AFTER_S = 30.0
@@ -50,7 +51,7 @@ class _Seen(msgspec.Struct):
 
 class Session:
     """One session. ``what`` names the executor in errors; ``namespace`` and ``job`` name the job of
-    its workers."""
+    its workers; ``orphaned_after_s``: see ``WorkerOptions``."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Session:
         job: str,
         max_losses: int,
         retries: Retries = Retries(),  # noqa: B008 - frozen
+        orphaned_after_s: float = 3 * BEAT_EVERY_S,
     ) -> None:
         self.what = f"executor {namespace}/{job}"
         self._client = client
@@ -69,6 +71,7 @@ class Session:
         self._dispatcher = Dispatcher(max_losses)
         self._calls: dict[int, wire.PickledCall] = {}
         self._retries = retries
+        self._beat_every_s = min(BEAT_EVERY_S, orphaned_after_s / 3)
         self._failures: dict[int, int] = {}
         """Call -> how often it was retried."""
         self._unsent: list[Assignment] = []
@@ -103,7 +106,7 @@ class Session:
         then the step may be repeated.
         """
         done = self._read_results()
-        if now >= self._beat_at + BEAT_EVERY_S:
+        if now >= self._beat_at + self._beat_every_s:
             self._beat_at = now
             self._beat += 1
             self._store.write("client", str(self._beat).encode())

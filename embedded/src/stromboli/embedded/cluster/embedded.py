@@ -253,6 +253,11 @@ class EmbeddedCluster:
         """Make every watch send a bookmark now."""
         self._watches.bookmark()
 
+    def server_time(self) -> port.ServerTime | None:
+        """Return the present time: each response is immediate."""
+        now_s = asyncio.get_running_loop().time()
+        return port.ServerTime(self._clock().replace(microsecond=0), now_s)
+
     async def is_reachable(self) -> bool:
         """Return whether the file is open and writable."""
         try:

@@ -178,6 +178,10 @@ class FaultyCluster:
         async with self._cluster.logs(namespace, pod, query) as chunks:
             yield chunks
 
+    def server_time(self) -> port.ServerTime | None:
+        """Return the time in the last response of the wrapped cluster."""
+        return self._cluster.server_time()
+
     async def is_reachable(self) -> bool:
         """Return whether the wrapped cluster is reachable."""
         return await self._cluster.is_reachable()

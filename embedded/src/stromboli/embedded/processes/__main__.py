@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from stromboli.embedded.processes import agent, data_caches, kubelet, machine
+from stromboli.embedded.processes import agent, data_caches, isolation_help, kubelet, machine
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.shared.runtime import runtime, telemetry
 
@@ -55,8 +55,8 @@ def main(
         Path | None, typer.Option(help="Folder for the pods' files. [default: for this run only]")
     ] = None,
     kubeconfig: Annotated[str, typer.Option(help="Path of the kubeconfig.")] = "",
-    isolate: Annotated[bool, typer.Option("--isolate", help=machine.ISOLATE_HELP)] = False,
-    visible: Annotated[list[Path] | None, typer.Option(help=machine.VISIBLE_HELP)] = None,
+    isolate: Annotated[bool, typer.Option("--isolate", help=isolation_help.ISOLATE_HELP)] = False,
+    visible: Annotated[list[Path] | None, typer.Option(help=isolation_help.VISIBLE_HELP)] = None,
 ) -> None:
     """Add process nodes to a cluster and run their pods until stopped."""
     telemetry.configure_logs()

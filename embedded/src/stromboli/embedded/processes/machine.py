@@ -32,12 +32,6 @@ VISIBLE = (
 servers is often a link to another folder."""
 
 
-ISOLATE_HELP = (
-    "Isolate containers: they see system folders read-only, and have home and /tmp of their own."
-)
-VISIBLE_HELP = "Path that isolated containers can also read. May be repeated."
-
-
 class UnsupportedMachineError(Exception):
     """This machine cannot run pods as processes; the message has the reason."""
 

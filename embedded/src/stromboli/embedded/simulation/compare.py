@@ -3,30 +3,16 @@
 import csv
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import numpy as np
-import typer
 
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.embedded.simulation import inputs, report, run
 from stromboli.embedded.simulation.core import comparison, job_runs, results, workload
 from stromboli.shared.formats.counts import counted
-
-MOST_SEEDS = 1000
-
-
-class Format(StrEnum):
-    """Values of ``--output``."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    JSON = "json"
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -37,54 +23,27 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def compare(
-    configs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Scheduler configurations. The others are compared with the first one.",
-            metavar="CONFIG",
-        ),
-    ],
-    nodes: run.NodesOption,
-    jobs: run.JobsOption,
-    queues: run.QueuesOption = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=MOST_SEEDS,
-            help="Number of runs of each configuration. 1: the workload as it is. More: each run "
-            "draws the durations of jobs from jobs of the same queue and size.",
-        ),
-    ] = 1,
-    until: Annotated[
-        float | None, typer.Option(min=0, metavar="T", help="Stop after this many virtual seconds.")
-    ] = None,
-    on_evict: run.OnEvictOption = run.OnEvict.RESTART,
-    failures: run.FailuresOption = None,
-    reservations: run.ReservationsOption = None,
-    session_interval: run.IntervalOption = 0.0,
-    session_pause: run.PauseOption = 0.0,
-    report_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", metavar="FILE.html", help="Write plots of all measures to this HTML file."
-        ),
-    ] = None,
-    output_format: Annotated[
-        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
-    ] = Format.TABLE,
+    *,
+    configs: list[Path],
+    nodes: Path,
+    jobs: Path,
+    queues: Path | None,
+    seeds: int,
+    until: float | None,
+    keeps_progress: bool,
+    failures: Path | None,
+    reservations: Path | None,
+    session_interval: float,
+    session_pause: float,
+    report_file: Path | None,
+    output_format: str,
 ) -> None:
-    """Compare scheduler configurations on one workload.
-
-    Shows each measure as mean ± half of its 95 % confidence interval over the seeds, and the
-    difference from the first configuration, paired by seed; * marks a difference whose interval
-    excludes zero. With json, the last line of stdout is one JSON object.
-    """
+    """Simulate the workload with each configuration and print the comparison."""
     workload_inputs = inputs.read(nodes, jobs, queues, failures, reservations)
     names = _names(configs)
     options = workload.Options(
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
-        keeps_progress=on_evict is run.OnEvict.KEEP,
+        keeps_progress=keeps_progress,
         interval_us=round(session_interval * workload.SECOND_US),
         pause_us=round(session_pause * workload.SECOND_US),
     )
@@ -134,12 +93,12 @@ def _line(summary: results.Summary) -> str:
     return f"{finished}, mean JCT {jct} s, mean wait {wait} s"
 
 
-def _show(output_format: Format, compared: list[comparison.Compared], seeds: int) -> None:
+def _show(output_format: str, compared: list[comparison.Compared], seeds: int) -> None:
     headers, rows = table(compared)
     match output_format:
-        case Format.TABLE:
+        case "table":
             output.show_table([header.upper() for header in headers], rows)
-        case Format.MARKDOWN:
+        case "markdown":
             output.show_lines(
                 [
                     f"| {' | '.join(headers)} |",
@@ -147,13 +106,13 @@ def _show(output_format: Format, compared: list[comparison.Compared], seeds: int
                     *(f"| {' | '.join(row)} |" for row in rows),
                 ]
             )
-        case Format.CSV:
+        case "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(("configuration", "measure", "mean", "half_width"))
             for each in compared:
                 for measure, interval in each.measures.items():
                     writer.writerow((each.name, measure, interval.mean, interval.half_width))
-        case Format.JSON:
+        case "json":
             output.show_lines([msgspec.json.encode(Report(seeds, compared)).decode()])
 
 

@@ -3,13 +3,10 @@
 import csv
 import sys
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import numpy as np
-import typer
 
 from stromboli.cli import files
 from stromboli.cli.errors import CommandError
@@ -28,63 +25,17 @@ _TEXTS: dict[StartAnswer, str] = {
 }
 
 
-class Format(StrEnum):
-    """Values of ``--output``."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-
-
 def forecast(
-    objects: Annotated[
-        list[str],
-        typer.Option(
-            "--objects",
-            metavar="FILE",
-            help="The cluster, as `strom cluster dump` prints it; - for stdin. May be repeated.",
-        ),
-    ],
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
-            metavar="FILE",
-        ),
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            help="Finished jobs as CSV, the oldest first: user,job,queue,tasks,run_s. Run times of "
-            "jobs without an estimate are drawn from similar ones.",
-            metavar="FILE",
-        ),
-    ] = None,
-    now: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=manifest_objects.time,
-            metavar="TIME",
-            help="The time of --objects (RFC 3339). [default: now]",
-        ),
-    ] = None,
-    draws: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1000, help="Number of simulations, each with other drawn run times."
-        ),
-    ] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn run times.")] = 0,
-    output_format: Annotated[
-        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
-    ] = Format.TABLE,
+    *,
+    objects: list[str],
+    config: Path | None,
+    history: Path | None,
+    now: datetime | None,
+    draws: int,
+    seed: int,
+    output_format: str,
 ) -> None:
-    """Show when the pending jobs of a cluster are expected to start.
-
-    Simulates the scheduler from the present state until all pending jobs have started, at most 7
-    days ahead. Several draws of run times give a range: 80 % of them are between P10 and P90. A job
-    may also be blocked by its queue's quota, or can never fit.
-    """
+    """Simulate the cluster's pending jobs and print their expected starts."""
     present = manifest_objects.cluster(objects, sys.stdin, now or datetime.now(UTC))
     learned = run_times.RunTimeEstimator()
     if history is not None:
@@ -115,17 +66,17 @@ def _learn(learned: run_times.RunTimeEstimator, path: Path) -> None:
         raise CommandError(what, "\n  ".join(problems.shown()), "correct these lines")
 
 
-def _show(output_format: Format, starts: list[expected_starts.ExpectedStart]) -> None:
+def _show(output_format: str, starts: list[expected_starts.ExpectedStart]) -> None:
     match output_format:
-        case Format.TABLE:
+        case "table":
             headers = ["PODGROUP", "QUEUE", "P10", "P50", "P90", "ANSWER", "REASON"]
             output.show_table(headers, [_row(each) for each in starts])
-        case Format.CSV:
+        case "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(expected_starts.ExpectedStart.__struct_fields__)
             for each in starts:
                 writer.writerow(getattr(each, name) for name in each.__struct_fields__)
-        case Format.JSON:
+        case "json":
             output.show_lines([msgspec.json.encode({"pod_groups": starts}).decode()])
 
 

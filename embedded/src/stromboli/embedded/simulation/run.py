@@ -5,12 +5,9 @@ import csv
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-import typer
 
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
@@ -25,130 +22,33 @@ MOST_SHOWN = 20
 """Maximum unfinished jobs that the table shows."""
 
 
-class Format(StrEnum):
-    """Values of ``--output``."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-
-
-class OnEvict(StrEnum):
-    """Values of ``--on-evict``."""
-
-    RESTART = "restart"
-    KEEP = "keep"
-
-
-NodesOption = Annotated[
-    Path,
-    typer.Option(
-        help="Nodes as CSV with columns such as name, count, cpu, memory_gib, gpu and labels; only "
-        "name is required. docs/simulation.md lists all.",
-        metavar="FILE",
-    ),
-]
-JobsOption = Annotated[
-    Path,
-    typer.Option(
-        help="Jobs as CSV with columns such as job, submit_s, duration_s, tasks, cpu, gpu, queue "
-        "and priority; only submit_s and duration_s are required. docs/simulation.md lists all.",
-        metavar="FILE",
-    ),
-]
-QueuesOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Queues as YAML. [default: each queue that a job names, with weight 1]",
-        metavar="FILE",
-    ),
-]
-FailuresOption = Annotated[
-    Path | None,
-    typer.Option(help="Failures of nodes as CSV: node,down_s,up_s.", metavar="FILE"),
-]
-ReservationsOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="AdvanceReservations as YAML; time 0 is 2026-01-01T00:00:00Z.", metavar="FILE"
-    ),
-]
-OnEvictOption = Annotated[
-    OnEvict,
-    typer.Option(help="Whether an evicted job starts over, or continues where it was."),
-]
-IntervalOption = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        help="Minimum virtual seconds between sessions that decide something: 0 is exact, a higher "
-        "number is faster.",
-    ),
-]
-
-PauseOption = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        help="Virtual seconds between any two sessions, such as the service's 0.005: closer to a "
-        "running system. With 0, decisions have no latency.",
-    ),
-]
-
-
 def run(
-    nodes: NodesOption,
-    jobs: JobsOption,
-    queues: QueuesOption = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
-            metavar="FILE",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the plugins' random numbers.")] = 0,
-    until: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="T",
-            help="Stop after this many virtual seconds. [default: when no event is left]",
-        ),
-    ] = None,
-    on_evict: OnEvictOption = OnEvict.RESTART,
-    failures: FailuresOption = None,
-    reservations: ReservationsOption = None,
-    session_interval: IntervalOption = 0.0,
-    session_pause: PauseOption = 0.0,
-    report_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="FILE.html",
-            help="Write charts of shares, queue lengths, reasons and jobs to this HTML file.",
-        ),
-    ] = None,
-    output_format: Annotated[
-        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
-    ] = Format.TABLE,
+    *,
+    nodes: Path,
+    jobs: Path,
+    queues: Path | None,
+    config: Path | None,
+    seed: int,
+    until: float | None,
+    keeps_progress: bool,
+    failures: Path | None,
+    reservations: Path | None,
+    session_interval: float,
+    session_pause: float,
+    report_file: Path | None,
+    output_format: str,
 ) -> None:
-    """Simulate a workload with the real scheduler, in virtual time.
-
-    Decisions are made by the scheduler's cache and sessions; jobs follow the controller's life
-    cycle. The table shows a summary, csv one line per job. With json, the last line of stdout is
-    one JSON object. Jobs that do not finish are listed with the scheduler's reason.
-    """
+    """Simulate the workload and print its results."""
     workload_inputs = inputs.read(nodes, jobs, queues, failures, reservations)
     options = workload.Options(
         configured=used_configuration(config),
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
-        keeps_progress=on_evict is OnEvict.KEEP,
+        keeps_progress=keeps_progress,
         interval_us=round(session_interval * workload.SECOND_US),
         pause_us=round(session_pause * workload.SECOND_US),
         seed=seed,
     )
-    writer = _JobTable() if output_format is Format.CSV else None
+    writer = _JobTable() if output_format == "csv" else None
     waits = report.LongestWaits()
 
     def finished(ended: job_runs.JobRun) -> None:
@@ -164,9 +64,9 @@ def run(
     if report_file is not None:
         title = f"Simulation of {jobs.name} on {nodes.name}"
         write(report_file, report.document(simulated, summary, waits, title))
-    if output_format is Format.JSON:
+    if output_format == "json":
         output.show_lines([msgspec.json.encode(summary).decode()])
-    elif output_format is Format.TABLE:
+    elif output_format == "table":
         _show_table(summary)
     if summary.unfinished:
         output.show_note(

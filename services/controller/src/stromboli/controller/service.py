@@ -10,6 +10,7 @@ import functools
 import math
 from collections import deque
 from collections.abc import Mapping
+from datetime import timedelta
 
 import structlog
 
@@ -148,6 +149,7 @@ class Controller:
         self._calm_since: dict[controller_cache.ReconcileKey, float] = {}
         self._caught_up = False
         self._positions: dict[str, int] = {}
+        self._observed_s = -math.inf
         self._has_read = asyncio.Event()
         self._may_act = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -205,6 +207,8 @@ class Controller:
         if self._settings.bound_pods:
             await self._admission.read()
         await self._may_act.wait()
+        await self._cluster.is_reachable()  # its response has the API server's time
+        self._observe_server_time()
 
     async def _open(self) -> None:
         """Open the writer, which fences the previous leader, and read all that the previous leader
@@ -341,6 +345,7 @@ class Controller:
         reason = self._cache.unknown_reason(item.key) if item.kind == "job" else ""
         if reason:
             _log.warning("job frozen", job=item.key, reason=reason)
+        self._observe_server_time()
         loop = asyncio.get_running_loop()
         now, begun = self._clock(), loop.time()
         plan = reconcilers.plan(self._cache, item, now)
@@ -360,6 +365,16 @@ class Controller:
             self._work_queue.add_key_after(
                 item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
             )
+
+    def _observe_server_time(self) -> None:
+        """Let the estimate of the API server's clock follow the last response, if it is new."""
+        server_time = self._cluster.server_time()
+        if server_time is None or server_time.arrived_s == self._observed_s:
+            return
+        self._observed_s = server_time.arrived_s
+        age_s = asyncio.get_running_loop().time() - server_time.arrived_s
+        arrived_at = self._clock() - timedelta(seconds=age_s)
+        self._cache.api_clock.observe(server_time.at, arrived_at)
 
     def _postponed(
         self, item: controller_cache.ReconcileKey, plan: commands.Plan, at: float

@@ -6,6 +6,7 @@ from typing import Any
 
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.framework import session
+from stromboli.shared import entry_points
 
 ENTRY_POINTS = "stromboli.scheduler.plugins"
 """Name in a configuration -> class with the protocol ``interfaces.Plugin``."""
@@ -23,9 +24,7 @@ def discover_plugins(plugin_entry_points: metadata.EntryPoints | None = None) ->
     depend on the order of installation.
     """
     entries = (
-        metadata.entry_points(group=ENTRY_POINTS)
-        if plugin_entry_points is None
-        else plugin_entry_points
+        entry_points.of_group(ENTRY_POINTS) if plugin_entry_points is None else plugin_entry_points
     )
     by_name: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
     for entry in entries:

@@ -72,7 +72,7 @@ class Instruments:
             return meter.create_histogram(f"{PREFIX}{name}_milliseconds", description=description)
 
         # Else each histogram has a second series with the time of its creation.
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # no types
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
         def of_parts(name: str, description: str, *labels: str) -> prometheus_client.Histogram:
             return prometheus_client.Histogram(

@@ -39,6 +39,14 @@ class Page(msgspec.Struct, frozen=True):
     next: str = ""
 
 
+class ServerTime(msgspec.Struct, frozen=True):
+    """The server's time in one of its responses, in whole seconds. ``arrived_s``: the time of the
+    event loop at which the response arrived, in seconds."""
+
+    at: datetime
+    arrived_s: float
+
+
 class WatchEvent(msgspec.Struct, frozen=True):
     """A change. A BOOKMARK's object has only a resourceVersion."""
 
@@ -177,6 +185,10 @@ class Cluster(Protocol):
         named although the pod has several, or has not started yet; the log of a pod without a node
         may be empty instead. The stream ends when the connection breaks.
         """
+
+    def server_time(self) -> ServerTime | None:
+        """The time in the last response to any request of this connection; None before the first
+        response, and if that has no valid time."""
 
     async def is_reachable(self) -> bool:
         """Whether the server answers now; for readiness, never raises."""

@@ -12,7 +12,7 @@ from stromboli.shared.cluster import port
 from stromboli.shared.jobspec import crds
 from stromboli.shared.runtime import runtime
 
-ESTABLISH_TIMEOUT_S = 30.0
+ESTABLISH_TIMEOUT_S = 120.0
 """Seconds until all CRDs are served; they take about one."""
 
 

@@ -120,7 +120,7 @@ async def changes(
     The ConfigMap that every namespace has is left out."""
     seen: list[WatchedChange] = []
     async with asyncio.timeout(within_s):
-        while True:
+        while not until(seen):  # also where no change is left to wait for
             stream = cluster.watch(kind, version)
             try:
                 async for event in stream:
@@ -132,6 +132,7 @@ async def changes(
                         return seen
             finally:
                 await stream.aclose()
+    return seen
 
 
 def _belongs(document: Document, namespace: str) -> bool:

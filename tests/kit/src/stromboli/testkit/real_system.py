@@ -19,6 +19,7 @@ from stromboli.admission.webhooks import webhooks
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import crds
 from stromboli.shared.jobspec.policies import pod_annotations
+from stromboli.testkit import records
 from stromboli.testkit.parts import kubernetes, kwok, tools
 from stromboli.testkit.parts.api import Api, ApiError
 from stromboli.testkit.parts.kubelets import KubeletNodes, KubeletOptions
@@ -336,7 +337,7 @@ async def _until_called(api: Api) -> None:
         },
     }
     path = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(records.DEADLINE_S):
         while True:
             try:
                 await api.create(f"{path}?dryRun=All", probe)

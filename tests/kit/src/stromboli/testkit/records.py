@@ -11,7 +11,7 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import batch, log, scheduling
 from stromboli.testkit import builders
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 """Time limit of waits in seconds, sufficient on a busy machine and with a real broker."""
 
 

@@ -10,7 +10,7 @@ import uvloop
 
 from stromboli.embedded import system
 
-STARTS_WITHIN_S, ENDS_WITHIN_S = 60, 30
+STARTS_WITHIN_S, ENDS_WITHIN_S = 120, 90
 
 
 async def _serve(

@@ -74,9 +74,9 @@ def render(job: str, past_answer: PastAnswer, at: datetime) -> list[str]:
 
 
 def _load() -> Explain | None:
-    from importlib import metadata  # 25 ms that other commands need not pay
+    from stromboli.shared import entry_points  # 25 ms that other commands need not pay
 
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
+    for entry in entry_points.of_group(ENTRY_POINTS):
         explain: Explain = entry.load()
         return explain
     return None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 POLL_EVERY_S = 0.5
+CANNOT_START = ("StartError", "ContainerCannotRun")
+"""Reasons of containers whose program could not be started; the second is that of Docker."""
 
 
 class ToolName(StrEnum):
@@ -182,7 +184,8 @@ def _wait_until_ready(
     request: debug_tools.DebugToolRequest,
     timeout_s: float,
 ) -> pod_status.Pod:
-    """The tool's pod once it is ready. Raises TimedOutError with the state of the pod."""
+    """The tool's pod once it is ready. Raises TimedOutError with the state of the pod, and
+    CommandError if it can never be."""
     deadline = time.monotonic() + timeout_s
     detail = ""
     while True:
@@ -194,6 +197,13 @@ def _wait_until_ready(
             if _is_ready(pod):
                 return pod
             state = tool_state(pod)
+            if cannot_start(pod):
+                raise CommandError(
+                    f"job {namespace}/{name}",
+                    f"{request.tool} cannot start: {state}",
+                    f"install it there, or name an image that has it with --image; remove it: "
+                    f"strom job detach {name} -n {namespace} --tool {request.tool}",
+                )
         state = state or _absent_state(client.decode(kinds.JOBS, client.job(namespace, name)))
         if state != detail:
             output.show_note(f"{request.tool}: {state}")
@@ -225,6 +235,16 @@ def tool_state(pod: pod_status.Pod) -> str:
         if detail is not None and detail.message
     ]
     return ": ".join((f"its pod is {pod_status.status(pod)}", *messages[:1]))
+
+
+def cannot_start(pod: pod_status.Pod) -> bool:
+    """Whether a container's program does not exist or cannot be executed. Restarts do not help, but
+    ``restartPolicy`` repeats them without end."""
+    return any(
+        detail is not None and detail.reason in CANNOT_START
+        for one in pod.status.container_statuses
+        for detail in (one.state.terminated, one.last_state.terminated)
+    )
 
 
 def _is_ready(pod: pod_status.Pod) -> bool:

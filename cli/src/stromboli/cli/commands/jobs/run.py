@@ -349,6 +349,12 @@ def run(
             f"two names for one job: {name!r} and {name_option!r}", param_hint="--name"
         )
     timeout_s = options.duration_s(timeout, "--timeout")
+    if name_option and _SLURM_NODES.fullmatch(name_option):
+        raise typer.BadParameter(
+            f"{name_option} would be the job's name, not a number of nodes as in Slurm: write "
+            f"--replicas for pods, or strom job run {name_option} for such a name",
+            param_hint="-N",
+        )
     names_work = (name, name_option, file, ctx.meta[COMMAND], run_seconds, exit_code)
     if not any(each or each == 0 for each in names_work) and not _is_given(ctx, "image"):
         raise typer.BadParameter(
@@ -418,6 +424,11 @@ def _read_script(path: str) -> script.Script:
         return script.parse(path, text)
     except script.ScriptError as error:
         raise UsageError(f"{path}:{error.line}", error.why, error.next_step) from None
+
+
+_SLURM_NODES = re.compile(r"\d+(-\d+)?")
+"""Values of ``-N`` in Slurm. Here it is the name, as in ``vcctl job run -N``: a job with one pod
+called 4, where 4 nodes were meant, must not be submitted silently."""
 
 
 def _is_given(ctx: typer.Context, name: str | None) -> bool:

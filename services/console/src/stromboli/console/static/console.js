@@ -31,7 +31,9 @@ function showTimes(root) {
   for (const it of root.querySelectorAll("time[data-show]")) {
     const moment = new Date(it.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    const text = it.dataset.show === "age" ? age(moment.getTime()) : clock.format(moment);
+    const kind = it.dataset.show;
+    const suffix = kind === "ago" ? " ago" : "";
+    const text = kind === "time" ? clock.format(moment) : age(moment.getTime()) + suffix;
     if (it.textContent !== text) it.textContent = text;
   }
 }

@@ -72,6 +72,16 @@ def has_succeeded(pod: core.Pod) -> bool:
     return pod.status.phase == "Succeeded" and of(pod) not in FROM_OUTSIDE
 
 
+def end(pod: core.Pod) -> str:
+    """The final phase of a pod that ended by itself; empty if it has not ended, or was evicted. A
+    kubelet reports a pod that it kills for a deletion as failed before the pod is gone."""
+    cause = of(pod)
+    is_killed = pod.metadata.deletion_timestamp is not None and cause not in CAUSES
+    if pod.status.phase == "Failed" and cause not in FROM_OUTSIDE and not is_killed:
+        return pod.status.phase
+    return pod.status.phase if has_succeeded(pod) else ""
+
+
 def detail(pod: core.Pod) -> str:
     """Why and for which job a pod was evicted: ``preempted by job default/urgent of queue
     research``. Empty for a pod that was not evicted."""

@@ -83,6 +83,10 @@ class Sender:
         notices = await self._due()
         allowed, limited = [], dict[str, float]()
         for notice in notices:
+            if notice.event == requests.LONG_WAIT and not await self._still_waits(notice):
+                # before the limit: what is not sent must not delay what is
+                await self._set(notice, failure=NOT_WAITING, is_open=0)
+                continue
             wait_s = self._reserve(notice.target)
             if wait_s:
                 limited[notice.target] = wait_s
@@ -116,8 +120,6 @@ class Sender:
             )
         elif target is None:
             await self._fail(notice, "the target is no longer configured")
-        elif notice.event == requests.LONG_WAIT and not await self._still_waits(notice):
-            await self._set(notice, failure=NOT_WAITING, is_open=0)
         else:
             await self._try(notice, target)
 

@@ -260,6 +260,10 @@ class KubernetesCluster:
         except errors.NotFoundError:
             return ""
 
+    def server_time(self) -> port.ServerTime | None:
+        """The ``Date`` of the last response."""
+        return self._connection.server_time()
+
     async def is_reachable(self) -> bool:
         """Whether the server reports ready within two seconds."""
         return await self._connection.answers("/readyz")

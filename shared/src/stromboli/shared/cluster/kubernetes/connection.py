@@ -6,6 +6,7 @@ Reads are retried a few times, writes never: only the caller knows whether a wri
 import asyncio
 import contextlib
 import copy
+import email.utils
 import io
 import ipaddress
 import random
@@ -20,6 +21,7 @@ import yarl
 from aiohttp import helpers
 
 from stromboli.shared import errors
+from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import status
 from stromboli.shared.cluster.kubernetes.credentials import Credentials
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
@@ -65,6 +67,7 @@ class Connection:
         self._session: aiohttp.ClientSession | None = None
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._impersonation: tuple[tuple[str, str], ...] = ()
+        self._last_date = "", 0.0
         self._places = asyncio.Semaphore(settings.concurrency)
         self._patience = aiohttp.ClientTimeout(
             total=settings.request_timeout_s, sock_connect=settings.connect_timeout_s
@@ -154,6 +157,15 @@ class Connection:
         """
         return await self._call(method, path, what, query, body, content_type, at_once=at_once)
 
+    def server_time(self) -> port.ServerTime | None:
+        """The time in the last response; None if that has no valid time."""
+        text, arrived_s = self._last_date
+        try:
+            at = email.utils.parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        return None if at.tzinfo is None else port.ServerTime(at, arrived_s)
+
     async def answers(self, path: str) -> bool:
         """Whether the server answers within the probe timeout. A rejection is also an answer."""
         patience = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
@@ -240,6 +252,9 @@ class Connection:
                 **self._access.request_options,
                 **options,
             ) as response:
+                if response.status < 500:  # others may be of a proxy
+                    arrived_s = asyncio.get_running_loop().time()
+                    self._last_date = response.headers.get("Date", ""), arrived_s
                 yield response
         except TimeoutError:  # before ClientError, since aiohttp's timeouts are both
             raise errors.UnavailableError(what, "no response in time") from None

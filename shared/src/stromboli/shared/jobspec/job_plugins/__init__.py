@@ -4,9 +4,9 @@ Admission and the controller both load plugins with this module, so the controll
 plugin that admission accepts.
 """
 
-import importlib.metadata
 from collections.abc import Mapping
 
+from stromboli.shared import entry_points
 from stromboli.shared.jobspec.job_plugins import (
     env,
     hcclrank,
@@ -70,7 +70,7 @@ def load() -> Plugins:
     name of a built-in plugin, since failing at start is better than running without a plugin.
     """
     others: dict[str, Plugin] = {}
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+    for point in entry_points.of_group(ENTRY_POINTS):
         target = point.load()
         plugin = target() if isinstance(target, type) else target
         if not isinstance(plugin, Plugin):

@@ -22,6 +22,7 @@ from stromboli.shared.jobspec.job_plugins import arguments as flags
 Pod = dict[str, Any]
 """A pod under construction, as JSON: ``metadata`` and ``spec``."""
 Secret = Literal["", "ssh-keys"]
+LONGEST_SERVICE_NAME = 63
 
 
 class PluginObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,17 +48,26 @@ class Plugin:
 
     defaults: ClassVar[Mapping[str, flags.Value]] = {}
     """Argument -> default value, whose type is the type of the argument."""
+    ports: ClassVar[Sequence[str]] = ()
+    """Arguments that are ports."""
 
     def argument_values(self, arguments: Sequence[str]) -> Mapping[str, Any]:
-        """The values of all arguments: as given or, if not given or after a parse error, the
-        defaults."""
-        return flags.read(arguments, self.defaults).values
+        """The values of all arguments: as given or, if not given, after a parse error or for a port
+        out of range, the defaults."""
+        values = flags.read(arguments, self.defaults).values
+        return {
+            **values,
+            **{name: self.defaults[name] for name in self.ports if not _is_port(values[name])},
+        }
 
     def problem(self, arguments: Sequence[str]) -> str:
         """Why the arguments are invalid; empty if they are valid. A job that bypassed admission
-        runs with the values parsed before the error.
+        runs with the values parsed before the error, and the default for a port out of range.
         """
-        return flags.read(arguments, self.defaults).fault
+        read = flags.read(arguments, self.defaults)
+        wrong = (name for name in self.ports if not _is_port(read.values[name]))
+        of_ports = (f"{name}={read.values[name]}: a port is 1 to 65535" for name in wrong)
+        return read.fault or "; ".join(of_ports)
 
     def warning(self, arguments: Sequence[str]) -> str:
         """A warning about arguments that have no effect, which may belong to another version; empty
@@ -78,6 +88,23 @@ class Plugin:
         self, pod: Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Change the pod of a task's index in place."""
+
+
+def _is_port(value: Any) -> bool:
+    return isinstance(value, int) and 0 < value < 65536
+
+
+def service_name_problem(name: str) -> str:
+    """Why a Service cannot have the name, which begins with the job's; empty if it can. It must
+    begin with a letter (RFC 1035), unlike a pod's."""
+    if not name[:1].isalpha():
+        fault = "which must begin with a letter: give the job a name that does"
+    elif len(name) > LONGEST_SERVICE_NAME:
+        most = LONGEST_SERVICE_NAME
+        fault = f"which has {len(name)} of at most {most} characters: shorten the job's name"
+    else:
+        return ""
+    return f"a Service of this job would be named {name}, {fault}"
 
 
 def containers(pod: Pod) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ class Mpi(base.Plugin):
     """Sets ``MPI_HOST`` in the master's containers and opens the ssh port in all."""
 
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker", "port": 22}
+    ports: ClassVar[Sequence[str]] = ("port",)
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod can be created: the job has no master task to start the workers."""

@@ -23,6 +23,7 @@ class Pytorch(base.Plugin):
         "wait-master-timeout": 300,
         "wait-master-image": "busybox:1.36.1",
     }
+    ports: ClassVar[Sequence[str]] = ("port",)
 
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]

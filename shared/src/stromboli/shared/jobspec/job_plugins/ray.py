@@ -25,13 +25,14 @@ class Ray(base.Plugin):
         "dashboardPort": 8265,
         "clientPort": 10001,
     }
+    ports: ClassVar[Sequence[str]] = tuple(PORTS)
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod can be created: the job has no head task, so workers would have no cluster to
-        join."""
+        join, or the head cannot have a Service."""
         head = self.argument_values(arguments)["head"]
         if base.task_named(job, head) is not None:
-            return ""
+            return base.service_name_problem(_service_name(job))
         return f"task {head!r} for the head does not exist; set --head=<task>"
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
@@ -44,7 +45,7 @@ class Ray(base.Plugin):
         selector = {**base.pods_of(job), keys.TASK_SPEC: requested["head"]}
         yield base.PluginObject(
             kind=kinds.SERVICES,
-            name=f"{job.metadata.name}-head-svc",
+            name=_service_name(job),
             content={"spec": {"selector": selector, "ports": ports}},
         )
 
@@ -70,6 +71,10 @@ class Ray(base.Plugin):
             elif role == (requested["worker"], requested["workerContainer"]):
                 where = f"{hosts.address(job, head, 0)}:{requested['port']}"
                 container["command"] = ["sh", "-c", f"ray start --block --address={where}"]
+
+
+def _service_name(job: Job) -> str:
+    return f"{job.metadata.name}-head-svc"
 
 
 def _expose(container: dict[str, Any], name: str, port: int) -> None:

@@ -33,21 +33,20 @@ class Ssh(base.Plugin):
         "ssh-public-key": "",
         "ssh-port": USUAL_PORT,
     }
+    ports: ClassVar[Sequence[str]] = ("ssh-port",)
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """As in the base class; also reports an incomplete key pair and an invalid port."""
+        """As in the base class; also reports an incomplete key pair."""
         message = super().problem(arguments)
         requested = self.argument_values(arguments)
         if not message and bool(requested["ssh-private-key"]) != bool(requested["ssh-public-key"]):
             message = "set both ssh-private-key and ssh-public-key, or neither"
-        if not message and not 0 < requested["ssh-port"] < 65536:
-            message = f"ssh-port={requested['ssh-port']}: a port is 1 to 65535"
         return message
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Secret, with the keys from the arguments or generated ones."""
         requested = self.argument_values(arguments)
-        data = {CONFIG: _config(job, _port(requested["ssh-port"]))}
+        data = {CONFIG: _config(job, requested["ssh-port"])}
         private, public = requested["ssh-private-key"], requested["ssh-public-key"]
         is_given = bool(private and public)
         if is_given:
@@ -83,10 +82,6 @@ class Ssh(base.Plugin):
 def secret_name(job: Job) -> str:
     """The name of the Secret: ``<job>-ssh``."""
     return f"{job.metadata.name}-ssh"
-
-
-def _port(port: int) -> int:
-    return port if 0 < port < 65536 else USUAL_PORT
 
 
 def _config(job: Job, port: int) -> str:

@@ -24,6 +24,10 @@ class Svc(base.Plugin):
         "inject-hosts-env": True,
     }
 
+    def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
+        """Why no pod can be created: without its Service, no name of a pod would be resolved."""
+        return base.service_name_problem(job.metadata.name)
+
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """ConfigMap, Service and, unless disabled, NetworkPolicy."""
         requested, name = self.argument_values(arguments), job.metadata.name

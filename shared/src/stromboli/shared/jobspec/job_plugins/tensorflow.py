@@ -17,6 +17,7 @@ class Tensorflow(base.Plugin):
     """Sets ``TF_CONFIG`` in all containers. Arguments map TensorFlow's roles to tasks."""
 
     defaults: ClassVar[Mapping[str, Value]] = {**{role: role for role in ROLES}, "port": 2222}
+    ports: ClassVar[Sequence[str]] = ("port",)
 
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]

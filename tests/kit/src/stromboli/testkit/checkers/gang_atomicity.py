@@ -24,7 +24,8 @@ Object = dict[str, Any]
 Gang = tuple[str, str]
 """Uid of a job, and the job version in the annotations of its pods."""
 
-WITHIN_S = 10.0
+WITHIN_S = 30.0
+"""Longer than the restart of a killed service takes on a busy machine."""
 DECISION = "stromboli.sh/decision"
 
 

@@ -252,6 +252,28 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         read, _ = await records.read(open_bus, topics.NODES, start=port.Position(positions))
         assert records.keys(read) == [draft.key for draft in LATER]
 
+    async def test_no_record_is_lost_or_repeated_if_each_batch_is_read_by_another_reader(
+        self, open_bus: port.Bus
+    ) -> None:
+        """The position of a batch covers its records and no others, on all topics."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        pods = [builders.snapshot_of(builders.make_pod(f"p{number}")) for number in range(6)]
+        for node, pod in zip(NODES, pods, strict=True):
+            await writer.append(node, pod)
+        wanted, start = (topics.NODES, topics.PODS, topics.SYNC), port.START
+        read: list[envelope.Record] = []
+        async with asyncio.timeout(records.DEADLINE_S):
+            while len(read) < len(NODES) + len(pods) + 1:
+                batches = open_bus.materialize(wanted, start)
+                async with contextlib.aclosing(batches):
+                    batch = await anext(it async for it in batches if it.records)
+                read += batch.records
+                start = batch.position
+        for topic, drafts in ((topics.NODES, NODES), (topics.PODS, pods)):
+            assert records.keys([it for it in read if it.topic == topic]) == [
+                draft.key for draft in drafts
+            ]
+
     async def test_compaction_keeps_the_last_record_of_each_key(self, open_bus: port.Bus) -> None:
         """A materialization over the gaps in offsets is in order and caught up."""
         writer = await open_bus.open_writer("monitor", "m1")

@@ -12,6 +12,7 @@ import pytest
 
 from stromboli.shared import errors
 from stromboli.shared.cluster.pod_sessions import ExecRequest, ExecSession, PodSessions
+from stromboli.testkit import records
 
 POD = "p"
 
@@ -31,7 +32,7 @@ async def run(
     request = ExecRequest(command=command, container="main", stdin=stdin is not None)
     written = {"stdout": b"", "stderr": b""}
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(records.DEADLINE_S),
         sessions.exec("default", pod, request) as session,
         asyncio.TaskGroup() as group,
     ):
@@ -79,7 +80,10 @@ class PodSessionsContract:
     async def test_a_terminal_has_the_size_of_the_client(self, sessions: PodSessions) -> None:
         requested = ExecRequest(command=("sh",), container="main", stdin=True, tty=True)
         seen = b""
-        async with asyncio.timeout(30), sessions.exec("default", POD, requested) as session:
+        async with (
+            asyncio.timeout(records.DEADLINE_S),
+            sessions.exec("default", POD, requested) as session,
+        ):
             await session.resize(101, 37)
             await session.write(b"until stty size | grep -q '37 101'; do :; done; exit 4\n")
             async for chunk in session.output():
@@ -93,7 +97,10 @@ class PodSessionsContract:
 
     async def test_leaving_ends_the_session_before_its_command(self, sessions: PodSessions) -> None:
         requested = ExecRequest(command=("sh", "-c", "echo on; sleep 987"), container="main")
-        async with asyncio.timeout(30), sessions.exec("default", POD, requested) as session:
+        async with (
+            asyncio.timeout(records.DEADLINE_S),
+            sessions.exec("default", POD, requested) as session,
+        ):
             async for chunk in session.output():
                 assert chunk.data == b"on\n"
                 break
@@ -104,7 +111,7 @@ class PodSessionsContract:
 
     async def test_a_port_is_reached(self, sessions: PodSessions, listening_port: int) -> None:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(records.DEADLINE_S),
             sessions.connect("default", POD, listening_port) as connection,
         ):
             await connection.write(b"ping\n")
@@ -115,5 +122,8 @@ class PodSessionsContract:
 
     async def test_a_port_without_a_listener_is_an_error(self, sessions: PodSessions) -> None:
         with pytest.raises(errors.ExternalError):
-            async with asyncio.timeout(30), sessions.connect("default", POD, 9) as connection:
+            async with (
+                asyncio.timeout(records.DEADLINE_S),
+                sessions.connect("default", POD, 9) as connection,
+            ):
                 await connection.read()

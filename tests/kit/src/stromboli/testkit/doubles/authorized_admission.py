@@ -26,6 +26,7 @@ from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
 from stromboli.testkit.doubles import shared_rest
 
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 USERS = ("ann", "ben", "eve", "op")
 
 
@@ -117,7 +118,7 @@ def accounts_file(folder: Path, scene: Scene) -> Path:
         for user in USERS
     ]
     file = folder / "accounts.yaml"
-    file.write_text(yaml.safe_dump_all([*known, *scene.rbac()]))
+    file.write_text(yaml.dump_all([*known, *scene.rbac()], Dumper=_DUMPER))
     return file
 
 

@@ -77,7 +77,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         call.add_done_callback(self._executing.discard)
         return future
 
-    @property
     def is_waiting_for_threads(self) -> bool:
         """Whether a thread works for the loop."""
         if self._executing:
@@ -105,7 +104,7 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what is ready; else nothing, ``timeout`` virtual seconds later."""
         while True:
-            while self._virtual.is_waiting_for_threads:
+            while self._virtual.is_waiting_for_threads():
                 super().select(LOOK_S)
                 time.sleep(0)  # lets the thread continue
             found = super().select(0)
@@ -113,6 +112,8 @@ class _Selector(selectors.DefaultSelector):
                 return found
             if timeout is not None:
                 found = super().select(LOOK_S)  # the answer of a thread may be on its way
+                if not found and self._virtual.is_waiting_for_threads():
+                    continue  # it had just taken its work when it was looked at
                 if not found:
                     self._virtual.advance(timeout + RESOLUTION_S)
                 return found

@@ -21,7 +21,7 @@ from stromboli.testkit.parts.process import Process
 from stromboli.testkit.parts.tools import Tools
 
 CLUSTER_ID = "c3Ryb21ib2xpLXRlc3QtMQ"  # any 16 bytes in base64: there is only one node
-FORMAT_TIMEOUT_S = 60
+FORMAT_TIMEOUT_S = 120
 ADMIN_TIMEOUT_MS = 3000
 JVM = (
     "-Xms256m",

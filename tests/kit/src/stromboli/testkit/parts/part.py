@@ -22,8 +22,8 @@ class Part(abc.ABC):
 
     name: ClassVar[str]
     port_count: ClassVar[int] = 1
-    ready_timeout_s: ClassVar[float] = 60.0
-    stop_grace_s: ClassVar[float] = 10.0
+    ready_timeout_s: ClassVar[float] = 120.0
+    stop_grace_s: ClassVar[float] = 30.0
 
     def __init__(self, state: Path, *, detached: bool = False) -> None:
         """`state`: the absolute path of the folder for state and log. Does not start the

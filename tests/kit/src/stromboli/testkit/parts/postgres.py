@@ -16,7 +16,7 @@ from pathlib import Path
 from stromboli.testkit.parts import ports
 
 UNPRIVILEGED_UID = 65534
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 120.0
 POLL_EVERY_S = 0.05
 USER = "strom"
 

@@ -1,7 +1,7 @@
 """Events of a job: unpublished events for ``batch.events``, and Kubernetes Events about the job."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import datetime
 from typing import Literal
 
@@ -32,6 +32,9 @@ def due(
         lambda node: _gpu_type(cache, node),
         now,
     )
+    unrecorded = frozenset[str]() if cache.is_terminating(job) else observed.unrecorded()
+    # The pod may be deleted once its end is published, so the status records its result first.
+    of_tasks = tuple(it for it in of_tasks if not _is_end(it, unrecorded))
     events: list[commands.Command] = [*_evictions(job, of_tasks, now), *of_tasks]
     message = event_history.due_phase(cache.published, job)
     if message is not None:
@@ -46,6 +49,16 @@ def due(
             )
         )
     return tuple(events)
+
+
+def _is_end(command: commands.Command, uids: Container[str]) -> bool:
+    """Whether the command publishes the end of one of these pods."""
+    message = command.message if isinstance(command, commands.Publish) else None
+    return (
+        isinstance(message, batch.TaskChanged)
+        and message.after in event_history.OVER
+        and message.pod_uid in uids
+    )
 
 
 def _gpu_type(cache: controller_cache.ControllerCache, node: str) -> str:

@@ -115,6 +115,7 @@ class JobPods:
         self._to_delete: LeastFirst[tuple[int, str]] = LeastFirst()
         self._retained: Container[str] = ()
         self._unsettled: dict[str, str] = {}
+        self._departed: tuple[core.Pod, ...] = ()
         self._rebuild()
 
     # Reads
@@ -138,7 +139,8 @@ class JobPods:
             return msgspec.structs.replace(
                 kept, terminating=kept.terminating + len(self._to_delete)
             )
-        tally = tasks.count_pods(self._cache, self._job, [it.pod for it in self._known.values()])
+        pods = [it.pod for it in self._known.values()]
+        tally = tasks.count_pods(self._cache, self._job, [*pods, *self._departed])
         ending = [it for it in self._known.values() if it.is_to_delete]
         going = sum(not tasks.has_finished(it.pod) for it in ending)
         counted = msgspec.structs.replace(kept, terminating=kept.terminating + going)
@@ -150,7 +152,7 @@ class JobPods:
         if self._job.spec.array is None:
             return self._kept.tally(tasks.unreadable(self._cache, self._job, self._members))
         pods = [it.pod for it in self._known.values() if not it.is_to_delete]
-        return tasks.count_pods(self._cache, self._job, pods)
+        return tasks.count_pods(self._cache, self._job, [*pods, *self._departed])
 
     @property
     def to_delete(self) -> int:
@@ -197,6 +199,14 @@ class JobPods:
             known = self._known.get(key)
             yield uid, known.pod if known is not None and known.pod.metadata.uid == uid else None
 
+    def unrecorded(self) -> frozenset[str]:
+        """Uids of pods with a result of their index that the status of the array does not record
+        yet. The status of a finished job does not change. O(pods) of an array."""
+        if self._job.spec.array is None or self._job.status.state.phase in lifecycle.FINISHED:
+            return frozenset()
+        pods = (*(it.pod for it in self._known.values()), *self._departed)
+        return frozenset(it.metadata.uid for it in arrays.unrecorded(self._job, pods))
+
     def settle(self, uid: str) -> None:
         """Note that the published state of the pod is its current state."""
         self._unsettled.pop(uid, None)
@@ -231,6 +241,10 @@ class JobPods:
         self._retained = arrays.kept(job, [it for it in pods if not cache.is_terminating(it)])
         known = {pod.metadata.key: self._derive(pod) for pod in pods}
         there = {pod.metadata.name for pod in pods}
+        if job.spec.array is not None:
+            # A deleted pod with a result that is not recorded yet must not be created again.
+            self._departed = tuple(cache.published.departed(job))
+            there |= {it.metadata.name for it in arrays.unrecorded(job, self._departed)}
         self._missing = self._members.missing(there)
         self._known = {}
         for key, entry in known.items():

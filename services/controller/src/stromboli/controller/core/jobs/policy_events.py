@@ -101,10 +101,10 @@ def collect(
     O(policy events). ``with_pending``: also events of pending pods, which may be all pods.
     """
     yield from pods.policy_events(with_pending=with_pending)
-    for record in _vanished(cache, job, pods):
-        if pods.asks_for(record.pod):
-            events = ("PodEvicted", *_named(record.reason))
-            yield PolicyEvent(events, record.task, record.pod, record.index, detail=record.detail)
+    for _, record in _vanished(cache, job, pods):
+        policy_event = _of_vanished(job, record) if pods.asks_for(record.pod) else None
+        if policy_event is not None:
+            yield policy_event
     for pod in interrupted(cache, job, pods):
         policy_event = _of_interrupted(job, pod)
         if policy_event is not None:
@@ -221,12 +221,39 @@ def _of_interrupted(job: Job, pod: core.Pod) -> PolicyEvent | None:
     )
 
 
+def unobserved_ends(
+    cache: controller_cache.ControllerCache, job: Job, pods: Pods
+) -> frozenset[str]:
+    """Uids of pods of the current attempt that ended while they were being deleted, or are deleted,
+    until this is published."""
+    ended = (pod.metadata.uid for pod in interrupted(cache, job, pods))
+    return frozenset((*ended, *(uid for uid, _ in _vanished(cache, job, pods))))
+
+
+def _of_vanished(job: Job, record: event_history.TaskRecord) -> PolicyEvent | None:
+    """The event of a deleted pod: it failed by itself before, if its last version shows that, else
+    it was evicted. A pod that its node rejected is placed again without an event."""
+    last, member = record.last, tasks.Members(job).of(record.pod)
+    if last is not None and member is not None and record.end:
+        is_rejected = node_rejections.is_rejected(last)
+        return None if is_rejected else of_pod(last, member, is_terminating=False)
+    cause = record.reason if last is None else termination_causes.of(last) or record.reason
+    detail = "" if last is None else termination_causes.detail(last)
+    return PolicyEvent(
+        ("PodEvicted", *_named(cause)),
+        record.task,
+        record.pod,
+        record.index,
+        detail=detail or record.detail,
+    )
+
+
 def _vanished(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
-) -> Iterator[event_history.TaskRecord]:
-    """Pods of the current attempt that are deleted, although their last published state was not
-    final, and that are not known to have succeeded before. O(pods that may differ from their
-    published state).
+) -> Iterator[tuple[str, event_history.TaskRecord]]:
+    """Pods of the current attempt, with their uids, that are deleted, although their last published
+    state was not final, and that are not known to have succeeded before. O(pods that may differ
+    from their published state).
     """
     record = cache.published.of_job(job)
     if record is None:
@@ -236,12 +263,14 @@ def _vanished(
         task = record.tasks.get(uid)
         if task is None or f"{job.metadata.namespace}/{task.pod}" in unreadable:
             continue
-        if task.state in event_history.OVER or task.has_succeeded:
+        if task.state in event_history.OVER or task.end == "Succeeded":
             continue
         if task.version != job.status.version:
             continue
+        if task.last is not None and tasks.is_of_earlier_try(job, task.last):
+            continue  # a failed attempt of an index that is counted
         if not partial_restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
-            yield task
+            yield uid, task
 
 
 def container_restarts(pod: core.Pod) -> int:

@@ -122,7 +122,7 @@ def _decide(
     #    restart caused is published later: the policy that reacts to it comes first.
     changes = phase_changes.advance(cache, job, observed, now)
     if changes:
-        ended = {it.metadata.uid for it in policy_events.interrupted(cache, job, observed)}
+        ended = policy_events.unobserved_ends(cache, job, observed)
         first = tuple(it for it in events if not event_history.concerns_policies(job, it, ended))
         return (first, *changes)
     # 9. Plan the commands that the phase requires.

@@ -31,8 +31,6 @@ from stromboli.shared.messages import batch
 TERMINATING, GONE = "Terminating", "Gone"
 OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 """Final states of a pod: no further event follows."""
-
-
 _MOST_ATTEMPTS = 2**31
 MOST_DEPARTURES = 10_000
 """Maximum number of deleted pods whose cause is kept until their events are read. A standby reads
@@ -57,8 +55,13 @@ class TaskRecord(msgspec.Struct, gc=False):
     object_version: int
     detail: str = ""
     """Adds to ``reason``: the queue or job for which the pod was evicted."""
-    has_succeeded: bool = False
-    """Whether the pod is deleted and its last version had succeeded, which is not published."""
+    last: core.Pod | None = None
+    """The last version of a deleted pod, without its spec, if it says how the pod ended."""
+
+    @property
+    def end(self) -> str:
+        """How the deleted pod had ended by itself before, which is not published; else empty."""
+        return "" if self.last is None else termination_causes.end(self.last)
 
 
 class JobHistory(msgspec.Struct):
@@ -97,12 +100,10 @@ class JobHistory(msgspec.Struct):
 
 
 class _Departure(NamedTuple):
-    """How a deleted pod ended, from the last version that the topic has of it."""
+    """A deleted pod, in the last version that the topic has of it."""
 
     job: str
-    reason: str
-    detail: str
-    has_succeeded: bool
+    pod: core.Pod
 
 
 class EventHistory:
@@ -195,16 +196,22 @@ class EventHistory:
             for uid, task in (history.unsure | history.tasks).items():
                 yield uid, task.pod
 
+    def departed(self, job: batch_api.Job) -> Iterator[core.Pod]:
+        """The deleted pods of the job, without their specs, that had ended by themselves before,
+        which is not published. O(published pods)."""
+        history = self.of_job(job) or JobHistory(job.metadata.uid)
+        for task in (history.unsure | history.tasks).values():
+            if task.last is not None and task.end and task.state not in OVER:
+                yield task.last
+
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """Record how a deleted pod ended for its last event: that it had succeeded, or its
-        termination cause, since no reconcile may have observed it in that state."""
+        """Record how a deleted pod ended, since no reconcile may have observed that."""
         if not job or not isinstance(gone, core.Pod):
             return
-        uid, cause = gone.metadata.uid, termination_causes.of(gone)
-        has_succeeded = termination_causes.has_succeeded(gone)
-        if not cause and not has_succeeded:
+        if not termination_causes.of(gone) and not termination_causes.end(gone):
             return
-        departure = _Departure(job, cause, termination_causes.detail(gone), has_succeeded)
+        uid = gone.metadata.uid
+        departure = _Departure(job, msgspec.structs.replace(gone, spec=core.PodSpec()))
         if self._departures is None:
             self._set_end(uid, departure)
             return
@@ -223,9 +230,7 @@ class EventHistory:
         history = self.jobs.get(departure.job)
         task = None if history is None else history.tasks.get(uid) or history.unsure.get(uid)
         if task is not None:
-            task.reason = departure.reason or task.reason
-            task.has_succeeded = departure.has_succeeded
-            task.detail = departure.detail or task.detail
+            task.last = departure.pod
 
     def _observe_task(self, message: batch.TaskChanged) -> None:
         history = self._of(message.job, message.uid)
@@ -331,7 +336,7 @@ def concerns_policies(
     job: batch_api.Job, command: commands.Command, interrupted: Container[str] = ()
 ) -> bool:
     """Whether the command publishes the end of a pod that was not caused by a restart of its job:
-    that it is gone, or ended while it was being deleted. ``interrupted``: uids of the latter."""
+    that it is gone, or ended unobserved. ``interrupted``: uids of the latter."""
     history = command.message if isinstance(command, commands.Publish) else None
     return (
         isinstance(history, batch.TaskChanged)
@@ -442,7 +447,8 @@ def _requests(pod: core.Pod) -> dict[str, int]:
 
 
 def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batch.TaskChanged:
-    has_succeeded = task.has_succeeded
+    end, last = task.end, task.last
+    reason = "" if last is None else termination_causes.history_reason(last)
     return batch.TaskChanged(
         job=job.metadata.key,
         uid=job.metadata.uid,
@@ -451,15 +457,15 @@ def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batc
         pod=task.pod,
         pod_uid=uid,
         before=task.state,
-        after="Succeeded" if has_succeeded else GONE,
+        after=end or GONE,
         at=now,
         node=task.node,
         retry_count=task.retry_count,
         version=task.version,
         attempt=task.attempt,
-        reason=task.reason or ("" if has_succeeded else _ended_by(job, task)),
-        exit_code=0 if has_succeeded else None,
-        detail=task.detail,
+        reason=(reason or task.reason)[:LONGEST_TEXT] or ("" if end else _ended_by(job, task)),
+        exit_code=termination_causes.exit_code(last) if last is not None and end else None,
+        detail=("" if last is None else termination_causes.detail(last)) or task.detail,
     )
 
 

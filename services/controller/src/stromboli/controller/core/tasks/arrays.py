@@ -8,7 +8,7 @@ the recording of a result and the deletion of its pod loses nothing.
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from stromboli.controller.core import manifests, partial_restarts
 from stromboli.shared import keys, node_rejections
@@ -73,19 +73,10 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
     if job.spec.array is None:
         return None
     array = job.status.array or ArrayStatus()
-    left, retries = _without_result(job, job.spec.array), dict(array.retries)
+    retries = dict(array.retries)
     ended: dict[str, list[int]] = {"Succeeded": [], "Failed": []}
-    for pod in pods:
+    for pod in unrecorded(job, pods):
         index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
-        is_over = is_stale(job, pod) or partial_restarts.is_superseded(job, pod)
-        if pod.status.phase not in ended or index not in left or is_over:
-            continue
-        if node_rejections.is_rejected(pod):
-            continue  # a failed placement is no result: the pod is placed again
-        if pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is not None:
-            # A kubelet reports a pod that it kills for a deletion as failed before the pod is
-            # gone. An index that was evicted, or suspended with its job, runs again.
-            continue
         tried = array.retries.get(str(index), 0)
         if pod.status.phase == "Failed" and tried < job.spec.array.max_retries:
             retries[str(index)] = tried + 1
@@ -98,6 +89,26 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
         retries=dict(sorted(retries.items(), key=lambda pair: int(pair[0]))),
         since_version=array.since_version,
     )
+
+
+def unrecorded(job: Job, pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
+    """Pods with a result, or a failed attempt, of their index that the status does not record; none
+    if the job is not an array."""
+    if job.spec.array is None:
+        return
+    left = _without_result(job, job.spec.array)
+    for pod in pods:
+        index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
+        is_over = is_stale(job, pod) or partial_restarts.is_superseded(job, pod)
+        if pod.status.phase not in ("Succeeded", "Failed") or index not in left or is_over:
+            continue
+        if node_rejections.is_rejected(pod):
+            continue  # a failed placement is no result: the pod is placed again
+        if pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is not None:
+            # A kubelet reports a pod that it kills for a deletion as failed before the pod is
+            # gone. An index that was evicted, or suspended with its job, runs again.
+            continue
+        yield pod
 
 
 def is_stale(job: Job, pod: core.Pod) -> bool:

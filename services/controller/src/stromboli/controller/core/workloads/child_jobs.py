@@ -38,27 +38,47 @@ def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool
 
 def is_flow_ours(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> bool:
     """Whether this controller creates the jobs of the flow: no template of it names another
-    scheduler. Once a job of the flow was started, its template may be deleted."""
+    scheduler. Once a job of the flow was started, any template of it may be deleted."""
+    if unknown_templates(cache, job_flow) and not _has_started(cache, job_flow):
+        return is_ours(cache, {}) and _are_known_ours(cache, job_flow)
+    return _are_known_ours(cache, job_flow)
+
+
+def unknown_templates(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> list[str]:
+    """Keys of templates that do not exist and of which no job was started, in a flow whose other
+    jobs, at least one, are ours; else none."""
+    entries = [it for it in job_flow.spec.flows if _current_spec(cache, job_flow, it) is None]
+    started = {it.name for it in job_flow.status.job_status_list}
+    missing = [it.name for it in entries if flow_job_name(job_flow, it.name) not in started]
+    is_any_known = len(entries) < len(job_flow.spec.flows)
+    if not is_any_known or not _are_known_ours(cache, job_flow):
+        return []
+    return [f"{job_flow.metadata.namespace}/{name}" for name in missing]
+
+
+def _are_known_ours(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> bool:
     specs = (_current_spec(cache, job_flow, entry) for entry in job_flow.spec.flows)
     known = [spec for spec in specs if spec is not None]
     return all(is_ours(cache, spec) for spec in known or [{}])
+
+
+def _has_started(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> bool:
+    return bool(job_flow.status.job_status_list or cache.children(job_flow))
 
 
 def _current_spec(
     cache: controller_cache.ControllerCache, job_flow: JobFlow, entry: flow.Flow
 ) -> dict[str, Any] | None:
     """The spec that names the scheduler of a flow's job: the template's with the patch, else the
-    job's; None if both are deleted after the job was started."""
+    job's, else the patch, if it names one; None if there is none of them."""
     namespace, name = job_flow.metadata.namespace, flow_job_name(job_flow, entry.name)
     template = cache.get(kinds.JOB_TEMPLATES, f"{namespace}/{entry.name}")
     job = cache.job(f"{namespace}/{name}")
     if template is None and job is not None and job_flow.metadata.controls(job.metadata):
         return {"schedulerName": job.spec.scheduler_name}
-    if template is None and any(it.name == name for it in job_flow.status.job_status_list):
-        return None
     spec = {} if template is None else msgspec.json.decode(template.spec) or {}
     patch = {} if entry.patch is None else msgspec.json.decode(entry.patch.job_spec) or {}
-    return {**spec, **patch}
+    return None if template is None and not patch.get("schedulerName") else {**spec, **patch}
 
 
 def is_awaited(cache: controller_cache.ControllerCache, job: batch.Job) -> bool:

@@ -70,7 +70,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     """
     job_flow = _ours(cache, key)
     if job_flow is None:
-        return ()
+        return _unknown_owner(cache, key, now)
     if job_flow.status.state.phase not in FINAL and not cache.is_complete(job_flow):
         return ((complete_specs.read(kinds.JOB_FLOWS, job_flow),),)
     members = _members(cache, job_flow)
@@ -107,6 +107,23 @@ def _ours(cache: controller_cache.ControllerCache, key: str) -> JobFlow | None:
     ):
         return None
     return job_flow
+
+
+def _unknown_owner(
+    cache: controller_cache.ControllerCache, key: str, now: datetime
+) -> commands.Plan:
+    """A Warning for a flow that would be ours if its missing templates were."""
+    job_flow = cache.get(kinds.JOB_FLOWS, key)
+    if job_flow is None or cache.is_terminating(job_flow):
+        return ()
+    missing = child_jobs.unknown_templates(cache, job_flow)
+    if not missing:
+        return ()
+    why = (
+        f"no job is started: JobTemplate {missing[0]} does not exist, so the flow may belong to "
+        "another active batch system: create the template"
+    )
+    return ((_about(job_flow, "Warning", "SyncJobFlow", why, now),),)
 
 
 def next_phase(phase: str, jobs: list[str | None]) -> str:

@@ -24,7 +24,9 @@ _PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
 class Trial(msgspec.Struct, frozen=True):
     """What the next session would do after the evictions.
 
-    ``is_useful``: the gang starts, or gets all nominated pods if it has started before.
+    ``is_useful``: the gang starts, or gets all nominated pods if it has started before; or no
+    victim is placed again. Then something else keeps the gang, such as the place of another
+    terminating pod, which will be free when the next session serves it.
     ``taking_back``: the jobs of victims that would be placed again.
     """
 
@@ -46,18 +48,17 @@ def try_evictions(ssn: session.Session, job: entities.Job, stmt: statement.State
     rivals = [victim for victim in victims if _evict(ssn, job, victim, trial)]
     jobs = {job.key: job, **{victim.job: ssn.jobs[victim.job] for victim in rivals}}
     explanations = [_Explanation(each) for each in jobs.values()]
-    is_useful = True
     if rivals:
         with ssn.topology.confined(topology_domains.ROOT_INDEX):
             allocate.rehearse(ssn, jobs.values(), trial)
             _place_best_effort(ssn, jobs.values(), trial)
-        is_useful = ssn.job_pipelined(job) and _count_placed(job) - placed_before >= needed
+    is_placed = ssn.job_pipelined(job) and _count_placed(job) - placed_before >= needed
     taking_back = frozenset(task.job for task in rivals if task.status in _PLACED) - {job.key}
     trial.discard()
     for explanation in explanations:
         explanation.restore()
     stmt.recover(saved)
-    return Trial(is_useful, taking_back)
+    return Trial(is_placed or not taking_back, taking_back)
 
 
 def _evict(

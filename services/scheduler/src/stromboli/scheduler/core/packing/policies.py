@@ -18,37 +18,24 @@ less."""
 
 
 class Policy(NamedTuple):
-    """A placement rule. ``popular_percent``: it considers the most popular shapes that make up this
-    percentage of the pods; 0 for none."""
+    """A placement rule; the help of ``strom simulate pack`` describes each.
+
+    ``popular_percent``: it considers the most popular shapes that make up this percentage of the
+    pods; 0 for none."""
 
     code: int
-    description: str
     popular_percent: int = 0
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
-        "random": Policy(RANDOM, "any node that fits, then any GPU that fits"),
-        "dot-product": Policy(
-            DOT_PRODUCT, "least product of requested and free resources, as in Tetris"
-        ),
-        "gpu-packing": Policy(
-            GPU_PACKING, "shared GPUs first, then idle ones on used nodes, then idle nodes"
-        ),
-        "gpu-clustering": Policy(
-            GPU_CLUSTERING, "nodes that hold pods with the same GPU count, as in Gandiva"
-        ),
-        "best-fit": Policy(BEST_FIT, "least cpu and GPU left on the node"),
-        "fgd": Policy(
-            FGD,
-            "least growth of the GPU capacity that typical pods cannot use (Weng et al. 2023)",
-            95,
-        ),
-        "least-stranded": Policy(
-            STRANDED_TIES,
-            "as fgd, and least growth of GPU that stays free after many pods of a kind; our own",
-            95,
-        ),
+        "random": Policy(RANDOM),
+        "dot-product": Policy(DOT_PRODUCT),
+        "gpu-packing": Policy(GPU_PACKING),
+        "gpu-clustering": Policy(GPU_CLUSTERING),
+        "best-fit": Policy(BEST_FIT),
+        "fgd": Policy(FGD, 95),
+        "least-stranded": Policy(STRANDED_TIES, 95),
     }
 )
 

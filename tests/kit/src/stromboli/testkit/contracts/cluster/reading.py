@@ -1,5 +1,8 @@
 """Creating, reading and listing objects."""
 
+import asyncio
+from datetime import datetime, timedelta
+
 import pytest
 
 from stromboli.shared import errors
@@ -34,6 +37,19 @@ class Reading(ClusterScope):
         assert metadata["creationTimestamp"].endswith("Z")
         assert created["data"] == {"a": "1 ✓"}
         assert created == objects.read(await open_cluster.get(CONFIG_MAPS, namespace, "c"))
+
+    async def test_a_response_has_the_servers_time(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """Creation times are of the same clock."""
+        before_s = asyncio.get_running_loop().time()
+        created = await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("t"))
+        server_time = open_cluster.server_time()
+        assert server_time is not None
+        assert before_s <= server_time.arrived_s <= asyncio.get_running_loop().time()
+        text = objects.read(created)["metadata"]["creationTimestamp"]
+        created_at = datetime.fromisoformat(text)
+        assert timedelta(0) <= server_time.at - created_at <= timedelta(seconds=5)
 
     async def test_the_servers_fields_are_not_the_clients(
         self, open_cluster: port.Cluster, namespace: str

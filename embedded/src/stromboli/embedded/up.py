@@ -1,22 +1,18 @@
-"""``strom up`` and ``strom demo``: the commands that start an embedded system."""
+"""``strom up``: runs the whole system until Ctrl-C."""
 
 import asyncio
 import contextlib
 import logging
 import sys
-import tempfile
 from errno import EADDRINUSE
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from stromboli.cli.errors import CommandError
 from stromboli.embedded import accounts as account_files
 from stromboli.embedded import console_server, scheduler_file, state_folder, system
 from stromboli.embedded.cluster import OWN_NAME
-from stromboli.embedded.demo import experiment, real, report, traffic
 from stromboli.embedded.nodes import rules as rule_files
 from stromboli.embedded.nodes import simulated
 from stromboli.embedded.processes import machine
@@ -32,118 +28,38 @@ HIDDEN_RESOURCES = ("pods", "ephemeral-storage")
 """Resources of nodes that the start does not print."""
 REMEMBERED = "server"
 """File in the state folder with the REST address; ``strom`` finds it from folders below."""
-DEMO_LOG = "demo.log"
 USUAL_NODES, USUAL_CPU, USUAL_MEMORY = 4, "8", "32Gi"
 FIRST_JOB_PODS = 4
 """Maximum pods of the job that the start suggests."""
-PLAIN_WIDTH = 110
-"""Width in columns without a terminal."""
 
 
 def up(
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Simulated nodes at the start. [default: 4; 0 with --process-nodes]"
-        ),
-    ] = None,
-    process_nodes: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Nodes that run commands as processes of this machine, without images.",
-        ),
-    ] = 0,
-    isolate: Annotated[bool, typer.Option("--isolate", help=machine.ISOLATE_HELP)] = False,
-    visible: Annotated[list[Path] | None, typer.Option(help=machine.VISIBLE_HELP)] = None,
-    cpu: Annotated[
-        str,
-        typer.Option(help="Cores of each node. [default: 8; process nodes share the machine's]"),
-    ] = "",
-    memory: Annotated[
-        str,
-        typer.Option(help="Memory of each node. [default: 32Gi; or a share of the machine's]"),
-    ] = "",
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node (nvidia.com/gpu).")] = 0,
-    rules: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, help="File of rules for simulated nodes: run time and exit code of pods."
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="Scheduler configuration, as volcano-scheduler.conf; changes apply immediately. "
-            "[default: the built-in one]",
-        ),
-    ] = None,
-    state: Annotated[
-        Path, typer.Option(help="Folder of the log, the cluster and all other state.")
-    ] = state_folder.STATE,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Port of REST; 0 takes a free one. [default: 8480, or the next free]",
-        ),
-    ] = None,
-    console: Annotated[
-        bool, typer.Option("--console/--no-console", help="Serve the web console, too.")
-    ] = True,
-    console_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Port of the web console; 0 takes a free one. [default: 8487, or the next free]",
-        ),
-    ] = None,
-    accounts: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="File of accounts and RBAC roles, whose tokens REST requires. [default: none, "
-            "one user with all rights, whose token strom finds automatically]",
-        ),
-    ] = None,
-    notifications: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="TOML file with the targets of notifications about jobs. [default: none]",
-        ),
-    ] = None,
-    data_origins: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data-origin",
-            help="Origin from which process nodes may fetch data sets, as s3://bucket/path; "
-            "May be repeated. [default: https:// and file:///]",
-        ),
-    ] = None,
-    data_capacity: Annotated[
-        str,
-        typer.Option(
-            help="Disk space of each process node's cache of data sets, as 20Gi. [default: an "
-            "equal share of half of the free disk]"
-        ),
-    ] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log at debug level.")] = False,
-    fault_seed: Annotated[
-        int | None,
-        typer.Option(help="For tests: delay, duplicate and reorder records, with this seed."),
-    ] = None,
+    *,
+    nodes: int | None,
+    process_nodes: int,
+    isolate: bool,
+    visible: list[Path] | None,
+    cpu: str,
+    memory: str,
+    gpus: int,
+    rules: Path | None,
+    config: Path | None,
+    state: Path,
+    port: int | None,
+    console: bool,
+    console_port: int | None,
+    accounts: Path | None,
+    notifications: Path | None,
+    data_origins: list[str] | None,
+    data_capacity: str,
+    verbose: bool,
+    fault_seed: int | None,
 ) -> None:
-    """Start the whole system in one process.
-
-    It has an embedded log and cluster, simulated nodes, and nodes that run processes.
-    Ctrl-C stops it; the next `strom up` on the same folder continues where it stopped.
-    """
+    """Start the system and wait for Ctrl-C. Raises CommandError and BadParameter."""
     telemetry.configure_logs(logging.INFO if verbose else logging.WARNING)
     scheduler_file.read(str(config) if config else None)
+    for option, text in (("cpu", cpu), ("memory", memory), ("data-capacity", data_capacity)):
+        _check_quantity(f"--{option}", text)
     try:
         options = system.Options(
             state=state_folder.embedded(state),
@@ -187,6 +103,14 @@ def up(
             raise CommandError(f"up: {error.filename}", error.strerror, next_step) from None
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def _check_quantity(option: str, text: str) -> None:
+    """Raise BadParameter with the option unless the text is empty or a quantity."""
+    try:
+        data_sets.size_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _data_origins(uris: list[str] | None) -> tuple[str, ...]:
@@ -290,67 +214,3 @@ async def _ready(running: system.System) -> None:
     async with asyncio.TaskGroup() as group:
         for health in running.healths:
             group.create_task(show(health))
-
-
-def demo() -> None:
-    """Compare gang scheduling with scheduling by pod.
-
-    It shows why gangs need a gang scheduler, in about a minute and in this process.
-    """
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
-    with tempfile.TemporaryDirectory(prefix="strom-demo-") as folder:
-        state = Path(folder)
-        log = (state / DEMO_LOG).open("w")
-        telemetry.configure_logs(stream=log)
-        with log, asyncio.Runner() as runner:
-            failures = runner.run(_demo(console, state))
-    if failures:
-        for line in failures:
-            console.print(f"[red]check failed:[/red] {line}")
-        raise typer.Exit(1)
-    console.print("\nNext: strom up starts this system for your own jobs.", highlight=False)
-
-
-async def _demo(console: Console, state: Path) -> list[str]:
-    console.print(
-        "A job is 2 parameter servers and 4 workers that wait for each other; "
-        f"there is room for {experiment.ROOM} pods.\n"
-        "Jobs go through admission, monitor, scheduler and controller, all in this process.\n"
-    )
-    trials: list[experiment.Trial] = []
-    for jobs in (1, 2, 5):
-        for gang in (False, True):
-            how = "as gangs" if gang else "pods one by one"
-            with report.View(console, f"{jobs} jobs, {how}") as view:
-                folder = state / f"{jobs}-{gang}"
-                trials.append(await experiment.trial(folder, jobs, view.show, gang=gang))
-            console.print(report.line(trials[-1]), highlight=False)
-    console.print()
-    console.print(report.summary(trials))
-    with report.View(console, "5 jobs as gangs, everything restarted in the middle") as view:
-        restarted, reasons = await experiment.restarted_trial(state / "restart", 5, view.show)
-    console.print("\nWhy does the last job wait? `strom explain` says:")
-    for line in reasons:
-        console.print(f"  {line}", highlight=False, markup=False)
-    console.print(
-        f"\nEverything was stopped after the first job and started again: "
-        f"{restarted.finished} of {restarted.jobs} jobs finished, nothing was lost."
-        if restarted.finished == restarted.jobs
-        else "\nAfter a restart of everything not all jobs finished."
-    )
-    apart, near = await traffic.measure_traffic(state / "traffic")
-    for line in report.traffic(apart, near):
-        console.print(line, highlight=False)
-    console.print(
-        "\nSo far nodes only simulated pods. Now real jobs: their commands run as processes of "
-        "this machine,\neach with an address of its own, and find each other by name.\n"
-    )
-    real_jobs_result = await real.show(state / "real")
-    for line in report.real_jobs(real_jobs_result):
-        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-    stayed = (
-        []
-        if near > apart
-        else [f"{near:.0%} of the traffic stayed inside a node, no more than without task-topology"]
-    )
-    return [*report.failures([*trials, restarted], reasons), *stayed, *real_jobs_result.failures]

@@ -1,0 +1,80 @@
+"""``strom simulate forecast``: its options."""
+
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stromboli.embedded.commands import times
+
+
+class Format(StrEnum):
+    """Values of ``--output``."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def forecast(
+    objects: Annotated[
+        list[str],
+        typer.Option(
+            "--objects",
+            metavar="FILE",
+            help="The cluster, as `strom cluster dump` prints it; - for stdin. May be repeated.",
+        ),
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
+            metavar="FILE",
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            help="Finished jobs as CSV, the oldest first: user,job,queue,tasks,run_s. Run times of "
+            "jobs without an estimate are drawn from similar ones.",
+            metavar="FILE",
+        ),
+    ] = None,
+    now: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=times.parse_time,
+            metavar="TIME",
+            help="The time of --objects (RFC 3339). [default: now]",
+        ),
+    ] = None,
+    draws: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1000, help="Number of simulations, each with other drawn run times."
+        ),
+    ] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn run times.")] = 0,
+    output_format: Annotated[
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
+    ] = Format.TABLE,
+) -> None:
+    """Show when the pending jobs of a cluster are expected to start.
+
+    Simulates the scheduler from the present state until all pending jobs have started, at most 7
+    days ahead. Several draws of run times give a range: 80 % of them are between P10 and P90. A job
+    may also be blocked by its queue's quota, or can never fit.
+    """
+    from stromboli.embedded.simulation import forecast
+
+    forecast.forecast(
+        objects=objects,
+        config=config,
+        history=history,
+        now=now,
+        draws=draws,
+        seed=seed,
+        output_format=output_format,
+    )

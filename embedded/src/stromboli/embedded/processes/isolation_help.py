@@ -1,0 +1,6 @@
+"""The help of options about isolation, which several programs have."""
+
+ISOLATE_HELP = (
+    "Isolate containers: they see system folders read-only, and have home and /tmp of their own."
+)
+VISIBLE_HELP = "Path that isolated containers can also read. May be repeated."
