@@ -1,21 +1,12 @@
 """``strom simulate forecast``: its options."""
 
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stromboli.embedded.commands import times
-
-
-class Format(StrEnum):
-    """Values of ``--output``."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
+from stromboli.embedded.commands import run, times
 
 
 def forecast(
@@ -27,13 +18,7 @@ def forecast(
             help="The cluster, as `strom cluster dump` prints it; - for stdin. May be repeated.",
         ),
     ],
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
-            metavar="FILE",
-        ),
-    ] = None,
+    config: run.ConfigOption = None,
     history: Annotated[
         Path | None,
         typer.Option(
@@ -57,9 +42,7 @@ def forecast(
         ),
     ] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn run times.")] = 0,
-    output_format: Annotated[
-        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
-    ] = Format.TABLE,
+    output_format: run.OutputOption = run.Format.TABLE,
 ) -> None:
     """Show when the pending jobs of a cluster are expected to start.
 

@@ -22,6 +22,16 @@ class OnEvict(StrEnum):
     KEEP = "keep"
 
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
+        metavar="FILE",
+    ),
+]
+OutputOption = Annotated[
+    Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
+]
 NodesOption = Annotated[
     Path,
     typer.Option(
@@ -30,8 +40,6 @@ NodesOption = Annotated[
         metavar="FILE",
     ),
 ]
-
-
 JobsOption = Annotated[
     Path,
     typer.Option(
@@ -40,8 +48,6 @@ JobsOption = Annotated[
         metavar="FILE",
     ),
 ]
-
-
 QueuesOption = Annotated[
     Path | None,
     typer.Option(
@@ -49,28 +55,20 @@ QueuesOption = Annotated[
         metavar="FILE",
     ),
 ]
-
-
 FailuresOption = Annotated[
     Path | None,
     typer.Option(help="Failures of nodes as CSV: node,down_s,up_s.", metavar="FILE"),
 ]
-
-
 ReservationsOption = Annotated[
     Path | None,
     typer.Option(
         help="AdvanceReservations as YAML; time 0 is 2026-01-01T00:00:00Z.", metavar="FILE"
     ),
 ]
-
-
 OnEvictOption = Annotated[
     OnEvict,
     typer.Option(help="Whether an evicted job starts over, or continues where it was."),
 ]
-
-
 IntervalOption = Annotated[
     float,
     typer.Option(
@@ -79,8 +77,6 @@ IntervalOption = Annotated[
         "number is faster.",
     ),
 ]
-
-
 PauseOption = Annotated[
     float,
     typer.Option(
@@ -95,13 +91,7 @@ def run(
     nodes: NodesOption,
     jobs: JobsOption,
     queues: QueuesOption = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
-            metavar="FILE",
-        ),
-    ] = None,
+    config: ConfigOption = None,
     seed: Annotated[int, typer.Option(help="Seed of the plugins' random numbers.")] = 0,
     until: Annotated[
         float | None,
@@ -124,9 +114,7 @@ def run(
             help="Write charts of shares, queue lengths, reasons and jobs to this HTML file.",
         ),
     ] = None,
-    output_format: Annotated[
-        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
-    ] = Format.TABLE,
+    output_format: OutputOption = Format.TABLE,
 ) -> None:
     """Simulate a workload with the real scheduler, in virtual time.
 

@@ -24,8 +24,8 @@ from stromboli.history.store import database, tables, usage_sums
 
 ATTEMPTS_PER_STEP = 5000
 ANALYZED_AFTER = 100_000
-"""Attempts added in a row, after which the planner's statistics are wrong: see
-``update_statistics``."""
+"""Attempts that were added since the planner's statistics were updated, from which these are wrong:
+see ``update_statistics``."""
 LONGEST = timedelta(days=300)
 _DAY_US = 86_400_000_000
 _LONGEST_US = LONGEST // timedelta(microseconds=1)
