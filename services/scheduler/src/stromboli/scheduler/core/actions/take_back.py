@@ -49,7 +49,7 @@ def try_evictions(ssn: session.Session, job: entities.Job, stmt: statement.State
     jobs = {job.key: job, **{victim.job: ssn.jobs[victim.job] for victim in rivals}}
     explanations = [_Explanation(each) for each in jobs.values()]
     if rivals:
-        with ssn.topology.confined(topology_domains.ROOT_INDEX):
+        with ssn.finder.future(), ssn.topology.confined(topology_domains.ROOT_INDEX):
             allocate.rehearse(ssn, jobs.values(), trial)
             _place_best_effort(ssn, jobs.values(), trial)
     is_placed = ssn.job_pipelined(job) and _count_placed(job) - placed_before >= needed
