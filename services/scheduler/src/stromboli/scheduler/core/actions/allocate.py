@@ -5,7 +5,7 @@ all tasks that it lacks for its minimum, and a ready job gets one task. After ea
 jobs are ordered again, since shares have changed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -55,35 +55,41 @@ def bind_gang(ssn: session.Session, queue: entities.Queue, job: entities.Job) ->
 
 
 def rehearse(
-    ssn: session.Session, jobs: Iterable[entities.Job], trial: statement.Statement
+    ssn: session.Session,
+    jobs: Iterable[entities.Job],
+    trial: statement.Statement,
+    is_over: Callable[[], bool],
 ) -> None:
-    """Place what the jobs lack in the order of ``run``, into the trial, and decide nothing.
-
-    Plugins are not notified of jobs that do not start. O(jobs^2) comparisons.
-    """
-    waiting: dict[str, list[JobAttempt]] = {}
+    """Place what the jobs lack in the order of ``run``, into the trial, until it is over. Decides
+    nothing; plugins are not notified of jobs that do not start."""
+    waiting: dict[str, ordering.Heap[JobAttempt]] = {}
     for job in jobs:
         is_tried = not job.is_pending and ssn.job_valid(job) is None
         attempt = _job_attempt(ssn, job) if is_tried and not ssn.topology.problem(job) else None
         if attempt is not None:
-            waiting.setdefault(job.queue, []).append(attempt)
+            waiting.setdefault(job.queue, _queue_heap(ssn)).push(attempt)
     queues = ssn.rank_queues(waiting)
-    while queues:
+    while queues and not is_over():
         queue = queues.pop()
-        attempts = waiting[queue.name]
-        if not attempts or ssn.overused(queue):
-            continue
-        first = ordering.first(ssn.compare_jobs, [each.job for each in attempts])
-        attempt = next(each for each in attempts if each.job is first)
-        part = ssn.statement()
-        is_ready = not ssn.held_back(first) and _place_job(ssn, queue, attempt, part)
-        if is_ready or ssn.job_pipelined(first):
-            trial.merge(part)
-        else:
-            part.discard()
-        if not (is_ready and attempt.tasks):
-            attempts.remove(attempt)
-        queues.push(queue)
+        if waiting[queue.name] and not ssn.overused(queue):
+            _rehearse_turn(ssn, queue, waiting[queue.name], trial)
+            queues.push(queue)
+
+
+def _rehearse_turn(
+    ssn: session.Session,
+    queue: entities.Queue,
+    heap: ordering.Heap[JobAttempt],
+    trial: statement.Statement,
+) -> None:
+    attempt, part = heap.pop(), ssn.statement()
+    is_ready = not ssn.held_back(attempt.job) and _place_job(ssn, queue, attempt, part)
+    if is_ready or ssn.job_pipelined(attempt.job):
+        trial.merge(part)
+    else:
+        part.discard()
+    if is_ready and attempt.tasks:
+        heap.push(attempt)
 
 
 def _give_turn(

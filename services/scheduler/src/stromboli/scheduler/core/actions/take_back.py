@@ -8,86 +8,106 @@ its share: as in Volcano, what another queue holds beyond its share may be evict
 queue is served first. Cost: one ``allocate`` of these jobs for each statement that evicts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cmp_to_key
 
-import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.actions import allocate, eviction_rules
 from stromboli.scheduler.core.framework import session, statement
-from stromboli.scheduler.core.model import entities, requirements, topology_domains
+from stromboli.scheduler.core.model import (
+    entities,
+    requirements,
+    resource_vectors,
+    topology_domains,
+)
 
 _PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
 
 
-class Trial(msgspec.Struct, frozen=True):
-    """What the next session would do after the evictions.
+def jobs_taking_back(
+    ssn: session.Session, job: entities.Job, stmt: statement.Statement
+) -> frozenset[str]:
+    """Return the jobs that would take back the room of their victims, so that the gang would not
+    start, or not get all nominated pods if it has started before. None if it would.
 
-    ``is_useful``: the gang starts, or gets all nominated pods if it has started before; or no
-    victim is placed again. Then something else keeps the gang, such as the place of another
-    terminating pod, which will be free when the next session serves it.
-    ``taking_back``: the jobs of victims that would be placed again.
+    Serves the gang and its victims as the next session would. Changes nothing. If no victim is
+    placed again, evictions end by themselves: fewer pods are left each time.
     """
+    tasks = {kind: [*_tasks(stmt, kind)] for kind in ("evict", "pipeline")}
+    rivals = _rivals(ssn, job, tasks["evict"])
+    if not rivals:
+        return eviction_rules.NO_JOBS
+    trial, taking_back = ssn.statement(), eviction_rules.NO_JOBS
+    trial.requeue(tasks["pipeline"])
+    trial.requeue(rivals)
+    needed = len(tasks["pipeline"]) if ssn.job_pipelined(job) else 0
+    jobs = {job.key: job, **{rival.job: ssn.jobs[rival.job] for rival in rivals}}.values()
+    explanations = [_Explanation(each) for each in jobs]
 
-    is_useful: bool
-    taking_back: frozenset[str] = eviction_rules.NO_JOBS
+    def is_served() -> bool:
+        return ssn.job_pipelined(job) and _count_placed(job, rivals, trial) >= needed
 
-
-def try_evictions(ssn: session.Session, job: entities.Job, stmt: statement.Statement) -> Trial:
-    """Serve the gang and its victims as the next session would. Changes nothing."""
-    saved = stmt.save()
-    victims = [task for each in saved if each.kind == "evict" for task in each.tasks]
-    nominated = sum(len(each.tasks) for each in saved if each.kind == "pipeline")
-    if not victims:
-        return Trial(is_useful=True)
-    stmt.discard()
-    needed = nominated if ssn.job_pipelined(job) else 0
-    placed_before = _count_placed(job)
-    trial = ssn.statement()
-    rivals = [victim for victim in victims if _evict(ssn, job, victim, trial)]
-    jobs = {job.key: job, **{victim.job: ssn.jobs[victim.job] for victim in rivals}}
-    explanations = [_Explanation(each) for each in jobs.values()]
-    if rivals:
-        with ssn.finder.future(), ssn.topology.confined(topology_domains.ROOT_INDEX):
-            allocate.rehearse(ssn, jobs.values(), trial)
-            _place_best_effort(ssn, jobs.values(), trial)
-    is_placed = ssn.job_pipelined(job) and _count_placed(job) - placed_before >= needed
-    taking_back = frozenset(task.job for task in rivals if task.status in _PLACED) - {job.key}
+    with ssn.finder.future(), ssn.topology.confined(topology_domains.ROOT_INDEX):
+        allocate.rehearse(ssn, jobs, trial, is_served)
+        if not is_served():
+            _place_best_effort(ssn, jobs, trial)
+    if not is_served():
+        taking_back = frozenset(rival.job for rival in rivals if rival.status in _PLACED)
     trial.discard()
     for explanation in explanations:
         explanation.restore()
-    stmt.recover(saved)
-    return Trial(is_placed or not taking_back, taking_back)
+    return taking_back
 
 
-def _evict(
+def _tasks(stmt: statement.Statement, kind: str) -> Iterator[entities.Task]:
+    return (task for each in stmt.operations if each.kind == kind for task in each.tasks)
+
+
+def _rivals(
+    ssn: session.Session, job: entities.Job, victims: Sequence[entities.Task]
+) -> list[entities.Task]:
+    """Return the victims that compete with the gang: those of its queue, and those whose queue held
+    no more than its share before their eviction."""
+    own, rivals = ssn.queue_of(job), []
+    freed: dict[str, resource_vectors.Vector] = {}
+    for victim in reversed(victims):
+        queue = ssn.queue_of(ssn.jobs[victim.job])
+        if queue is not own:
+            freed[queue.name] = victim.request + freed.get(queue.name, 0)
+        if queue is own or _is_within_share(ssn, queue, victim, freed[queue.name]):
+            rivals.append(victim)
+    return rivals[::-1]
+
+
+def _is_within_share(
     ssn: session.Session,
-    job: entities.Job,
-    victim: entities.Task,
-    trial: statement.Statement,
+    queue: entities.Queue,
+    task: entities.Task,
+    freed: resource_vectors.Vector,
 ) -> bool:
-    """Evict the victim in the trial. Returns whether it then competes with the gang."""
-    queue = ssn.queue_of(ssn.jobs[victim.job])
-    competes = queue is ssn.queue_of(job) or _is_within_share(ssn, queue, victim)
-    trial.evict(victim, "")
-    if competes:
-        trial.requeue(victim)
-    return competes
-
-
-def _is_within_share(ssn: session.Session, queue: entities.Queue, task: entities.Task) -> bool:
-    """Return whether the queue holds no more than it deserves of what the task requests; True if no
-    plugin divides the cluster."""
+    """Return whether the queue, with what evictions have freed since, holds no more than it
+    deserves of what the task requests; True if no plugin divides the cluster."""
     share = ssn.queue_usage(queue)
     if share is None:
         return True
     columns = set(np.flatnonzero(task.request).tolist()) - {requirements.PODS}
-    return all(share.allocated[column] <= share.deserved[column] for column in columns)
+    return all(
+        share.allocated[column] + freed[column] <= share.deserved[column] for column in columns
+    )
 
 
-def _count_placed(job: entities.Job) -> int:
-    return job.count(*_PLACED)
+def _count_placed(
+    job: entities.Job, rivals: Iterable[entities.Task], trial: statement.Statement
+) -> int:
+    """Return the number of the job's tasks that the trial places, without its own victims."""
+    uids = {rival.uid for rival in rivals}
+    return sum(
+        task.job == job.key and task.uid not in uids and task.status in _PLACED
+        for each in trial.operations
+        if each.kind in {"allocate", "pipeline"}
+        for task in each.tasks
+    )
 
 
 def _place_best_effort(

@@ -184,12 +184,12 @@ def commit_if_ready(
     if _is_idle_alone(ssn, stmt) and _leaves_idle(ssn, stmt, rules):
         stmt.discard()
         return eviction_rules.NO_JOBS
-    trial = take_back.try_evictions(ssn, job, stmt)
-    if trial.is_useful:
+    taking_back = take_back.jobs_taking_back(ssn, job, stmt)
+    if taking_back:
+        stmt.discard()
+    else:
         stmt.commit()
-        return eviction_rules.NO_JOBS
-    stmt.discard()
-    return trial.taking_back
+    return taking_back
 
 
 def _is_idle_alone(ssn: session.Session, stmt: statement.Statement) -> bool:

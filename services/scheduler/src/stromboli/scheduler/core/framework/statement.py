@@ -2,7 +2,8 @@
 a whole.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,13 +56,21 @@ class Statement:
         self._session.change(task, entities.Status.RELEASING, task.node)
         self._session.notify_deallocated((task,))
 
-    def requeue(self, task: entities.Task) -> None:
-        """Make the evicted task pending, as its job creates it again. Only for a trial that is
-        discarded."""
-        node = task.node
-        self.operations.append(Operation("requeue", (task,), (node,), task.status))
-        self._session.change(task, entities.Status.PENDING, node)
-        task.node = ""
+    def requeue(self, tasks: Iterable[entities.Task]) -> None:
+        """Make tasks that another statement evicted or nominated pending, as the next session has
+        them. Only for a trial that is discarded."""
+        for _, equal in itertools.groupby(tasks, _what_changes_together):
+            run = list(equal)
+            before, occurred = run[0].status, run[0].eviction_occurred
+            nodes = [task.node for task in run]
+            self.operations.append(
+                Operation("requeue", run, nodes, before, eviction_occurred=occurred)
+            )
+            self._session.change_run(run, entities.Status.PENDING, nodes)
+            if before is entities.Status.PIPELINED:
+                self._session.notify_deallocated(run)
+            for task in run:
+                task.node, task.eviction_occurred = "", False
 
     def commit(self) -> None:
         """Turn all changes into decisions of the session. Evictions are attributed to the nominated
@@ -84,11 +93,12 @@ class Statement:
         """Undo all changes; tasks keep the name of the node where they were tried."""
         for operation in reversed(self.operations):
             tasks = operation.tasks
+            if operation.kind == "requeue":
+                self._undo_requeue(operation)
+                continue
             for task in tasks:
                 task.last_status, task.last_node = task.status, task.node
             self._session.change_run(tasks, operation.before, operation.nodes)
-            if operation.kind == "requeue":
-                continue
             if operation.kind == "evict":
                 self._session.notify_allocated(tasks)
                 continue
@@ -119,6 +129,13 @@ class Statement:
                 for task, node in zip(each.tasks, each.nodes, strict=True):
                     self.pipeline(task, node, each.eviction_occurred)
 
+    def _undo_requeue(self, operation: Operation) -> None:
+        self._session.change_run(operation.tasks, operation.before, operation.nodes)
+        for task in operation.tasks:
+            task.eviction_occurred = operation.eviction_occurred
+        if operation.before is entities.Status.PIPELINED:
+            self._session.notify_allocated(operation.tasks)
+
     def _place(
         self,
         kind: str,
@@ -136,3 +153,7 @@ class Statement:
             for task in tasks:
                 task.eviction_occurred = eviction_occurred
         self._session.notify_allocated(tasks)
+
+
+def _what_changes_together(task: entities.Task) -> Hashable:
+    return (task.job, task.role, task.task_class, task.status, task.eviction_occurred)
