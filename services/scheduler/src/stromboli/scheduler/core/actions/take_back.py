@@ -5,7 +5,7 @@ trial does the same now: it makes the victims pending and serves their jobs and 
 ``allocate`` and ``backfill`` would. A gang that does not start in the trial would evict again in
 each session, without end. Victims compete that are of the gang's queue, or of one that is within
 its share: as in Volcano, what another queue holds beyond its share may be evicted even if that
-queue is served first. Cost: one ``allocate`` of these jobs for each statement that evicts.
+queue is served first. Cost: at most one ``allocate`` of these jobs for each statement.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
