@@ -39,7 +39,7 @@ NO_TIMEOUT = --timeout=0 -o faulthandler_timeout=0
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py equal_gangs_properties.py \
 	batch_placement.py cluster_model.py scheduler_state_machine.py volumes.py \
-	topology_constraint_properties.py liveness.py advance_reservations_properties.py) \
+	topology_constraint_properties.py liveness.py eviction_liveness.py advance_reservations_properties.py) \
 	embedded/tests/test_simulation_orders.py shared/tests/test_leases.py \
 	$(addprefix services/controller/tests/test_,any_order.py workloads_any_order.py batch_state.py \
 	eviction_cycles.py) \

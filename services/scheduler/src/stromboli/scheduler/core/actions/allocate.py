@@ -5,6 +5,8 @@ all tasks that it lacks for its minimum, and a ready job gets one task. After ea
 jobs are ordered again, since shares have changed.
 """
 
+from collections.abc import Callable, Iterable
+
 import msgspec
 
 from stromboli.scheduler.core.actions import gang_packing, subgroups, topology_placement
@@ -50,6 +52,44 @@ def bind_gang(ssn: session.Session, queue: entities.Queue, job: entities.Job) ->
     if attempt is None or ssn.held_back(job):
         return False
     return _try_job(ssn, queue, attempt)
+
+
+def rehearse(
+    ssn: session.Session,
+    jobs: Iterable[entities.Job],
+    trial: statement.Statement,
+    is_over: Callable[[], bool],
+) -> None:
+    """Place what the jobs lack in the order of ``run``, into the trial, until it is over. Decides
+    nothing; plugins are not notified of jobs that do not start."""
+    waiting: dict[str, ordering.Heap[JobAttempt]] = {}
+    for job in jobs:
+        is_tried = not job.is_pending and ssn.job_valid(job) is None
+        attempt = _job_attempt(ssn, job) if is_tried and not ssn.topology.problem(job) else None
+        if attempt is not None:
+            waiting.setdefault(job.queue, _queue_heap(ssn)).push(attempt)
+    queues = ssn.rank_queues(waiting)
+    while queues and not is_over():
+        queue = queues.pop()
+        if waiting[queue.name] and not ssn.overused(queue):
+            _rehearse_turn(ssn, queue, waiting[queue.name], trial)
+            queues.push(queue)
+
+
+def _rehearse_turn(
+    ssn: session.Session,
+    queue: entities.Queue,
+    heap: ordering.Heap[JobAttempt],
+    trial: statement.Statement,
+) -> None:
+    attempt, part = heap.pop(), ssn.statement()
+    is_ready = not ssn.held_back(attempt.job) and _place_job(ssn, queue, attempt, part)
+    if is_ready or ssn.job_pipelined(attempt.job):
+        trial.merge(part)
+    else:
+        part.discard()
+    if is_ready and attempt.tasks:
+        heap.push(attempt)
 
 
 def _give_turn(
@@ -118,8 +158,20 @@ def _job_attempt(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
 def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -> bool:
     """Give the job one turn. Returns whether it was bound, so that its remaining tasks get a
     turn."""
-    job = attempt.job
     trial = ssn.statement()
+    if _place_job(ssn, queue, attempt, trial):
+        trial.commit()
+        return True
+    if not ssn.job_pipelined(attempt.job):
+        trial.discard()
+    return False
+
+
+def _place_job(
+    ssn: session.Session, queue: entities.Queue, attempt: JobAttempt, trial: statement.Statement
+) -> bool:
+    """Place tasks of the job until it is ready. Returns whether it is."""
+    job = attempt.job
 
     def place(
         subjob: entities.SubJob | None, tasks: list[entities.Task], part: statement.Statement
@@ -132,12 +184,7 @@ def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -
         subgroups.place(ssn, job, attempt.tasks, trial, place)
     else:
         _place(ssn, queue, attempt, trial)
-    if ssn.job_ready(job):
-        trial.commit()
-        return True
-    if not ssn.job_pipelined(job):
-        trial.discard()
-    return False
+    return ssn.job_ready(job)
 
 
 def _place(

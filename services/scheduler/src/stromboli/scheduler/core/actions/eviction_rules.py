@@ -7,8 +7,8 @@ from functools import cmp_to_key
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import session, statement
-from stromboli.scheduler.core.model import entities, requirements, resource_vectors
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
 
 NEVER = "Never"
@@ -21,7 +21,9 @@ _Requests = Sequence[tuple[resource_vectors.Vector, list[int]]]
 MayHaveVictims = Callable[[extension_points.Evictor, entities.Job], bool]
 """``Session.may_preempt`` or ``Session.may_reclaim``."""
 NO_JOBS: frozenset[str] = frozenset()
-NO_QUEUES: frozenset[str] = frozenset()
+MOST_SEARCHES = 8
+"""Maximum number of searches for one gang, each without the jobs that would take back the room of
+the previous one."""
 
 
 class VictimIndex:
@@ -179,6 +181,17 @@ def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
     return {queue: ssn.ordered_jobs(jobs) for queue, jobs in jobs_by_queue.items()}
 
 
+def spare_jobs(search: Callable[[frozenset[str]], frozenset[str]]) -> None:
+    """Search until no victim would take the room back. ``search``: from the jobs to spare to the
+    jobs that would take back what it chose."""
+    spared = NO_JOBS
+    for _ in range(MOST_SEARCHES):
+        more = search(spared)
+        if not more:
+            return
+        spared |= more
+
+
 def ordered_queues(ssn: session.Session, names: Iterable[str]) -> list[entities.Queue]:
     """Return the queues in the order in which they are served."""
     return sorted((ssn.queues[name] for name in names), key=cmp_to_key(ssn.compare_queues))
@@ -205,56 +218,3 @@ def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension
         task
     ).passed_in_future & ssn.finder.fits_future(task)
     return mask
-
-
-def queues_that_take_back(
-    ssn: session.Session, job: entities.Job, stmt: statement.Statement
-) -> frozenset[str]:
-    """Return the queues whose evicted tasks would take the gang's room back.
-
-    The tasks are surplus of their jobs, and their queue holds no more than its share. Once they are
-    pending again, the queue is served before the gang's queue, and they are placed on the nodes to
-    which the gang is nominated. They would be evicted again, without end. Tasks of a job that falls
-    below its minimum do not count, since they do not start one by one. Tasks that request nothing
-    are placed last.
-    """
-    own, saved = ssn.queue_of(job), stmt.save()
-    victims = [task for each in saved if each.kind == "evict" for task in each.tasks]
-    if all(ssn.jobs[task.job].queue == own.name for task in victims):
-        return NO_QUEUES
-    nominated = [each for each in saved if each.kind == "pipeline"]
-    needed = {node for each in nominated for node in each.nodes}
-    by_backfill = {each.nodes[0] for each in nominated if each.tasks[0].is_best_effort}
-    stmt.discard()  # the gang holds nothing yet when the victims are served
-    below_share: list[tuple[entities.Queue, entities.Task]] = []
-    for victim in victims:
-        queue = ssn.queue_of(ssn.jobs[victim.job])
-        if queue is not own and _is_within_share(ssn, queue, victim):
-            below_share.append((queue, victim))
-        stmt.evict(victim, "")
-    taking_back: set[str] = set()
-    for queue, victim in below_share:
-        is_first = ssn.compare_queues(queue, own) < 0
-        at_risk = needed if is_first else set() if victim.is_best_effort else by_backfill
-        is_surplus = bool(at_risk) and ssn.job_ready(ssn.jobs[victim.job])
-        if is_surplus and _best_node(ssn, victim) in at_risk:
-            taking_back.add(queue.name)
-    stmt.discard()
-    stmt.recover(saved)
-    return frozenset(taking_back)
-
-
-def _is_within_share(ssn: session.Session, queue: entities.Queue, task: entities.Task) -> bool:
-    """Return whether the queue holds no more than it deserves of what the task requests; True if no
-    plugin divides the cluster."""
-    share = ssn.queue_usage(queue)
-    if share is None:
-        return True
-    columns = set(np.flatnonzero(task.request).tolist()) - {requirements.PODS}
-    return all(share.allocated[column] <= share.deserved[column] for column in columns)
-
-
-def _best_node(ssn: session.Session, task: entities.Task) -> str:
-    """Return the node on which a pod like this one would be placed; empty if there is none."""
-    free = nodes_with_free_room(ssn, task)
-    return ssn.finder.best(task, free) if free.any() else ""

@@ -52,7 +52,7 @@ def make_room(
     """
     waiting = _pending_tasks(ssn, job)
     if not waiting:
-        return eviction_rules.NO_QUEUES
+        return eviction_rules.NO_JOBS
     rows = ssn.nodes.rows
     # A victim whose node is gone makes no room.
     willing = [task for task in _evictable(ssn, candidates) if task.node in rows]
@@ -76,7 +76,7 @@ def make_room(
                     trial, bundles = eviction
                     ended = [each.victims for each in bundles if each.is_inseparable]
                     return victim_search.commit_if_ready(ssn, job, trial, _rules(action), ended)
-    return eviction_rules.NO_QUEUES
+    return eviction_rules.NO_JOBS
 
 
 def _pending_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task]:

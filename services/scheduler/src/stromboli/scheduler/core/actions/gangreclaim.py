@@ -36,7 +36,7 @@ def _reclaim_for(
             whole_allowed=whole_allowed,
             with_surplus=has_claim,
         ):
-            spared |= more
+            spared |= {ssn.jobs[key].queue for key in more}
 
 
 def _victims_of_other_queues(

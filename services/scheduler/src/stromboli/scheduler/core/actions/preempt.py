@@ -71,8 +71,14 @@ def configuration_of(ssn: session.Session) -> Arguments:
 
 
 def _preempt_other_jobs(ssn: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
-    rules = attempt.rules(job, attempt.other_jobs(job))
-    victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
+    others = attempt.other_jobs(job)
+
+    def search(spared: frozenset[str]) -> frozenset[str]:
+        rules = attempt.rules(job, lambda: others() - spared)
+        tasks = eviction_rules.pending_tasks(ssn, job)
+        return victim_search.evict_for_gang(ssn, job, tasks, rules)
+
+    eviction_rules.spare_jobs(search)
 
 
 def _preempt_within_job(ssn: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
@@ -96,7 +102,7 @@ class _Attempt:
         self._session = ssn
         self._arguments = arguments
         self._victims = eviction_rules.VictimIndex(ssn, entities.PREEMPTABLE, ssn.may_preempt)
-        self._failed: dict[tuple[entities.TaskClass, str, int, bool], int] = {}
+        self._failed: dict[tuple[entities.TaskClass, str, int, bool, int], int] = {}
 
     def other_jobs(self, job: entities.Job) -> VictimJobs:
         """Return a function that returns the other jobs of the queue that may have victims; it
@@ -122,7 +128,7 @@ class _Attempt:
         if not jobs or not eviction_rules.may_evict(ssn, task):
             return None
         is_own = task.job in jobs
-        requested = (task.task_class, task.job, task.priority, is_own)
+        requested = (task.task_class, task.job, task.priority, is_own, len(jobs))
         if self._failed.get(requested) == len(ssn.nodes.touched):
             return None
         room = self._room(task, jobs)

@@ -43,9 +43,9 @@ def _reclaim_for(
     ssn: session.Session, job: entities.Job, victims: eviction_rules.VictimIndex
 ) -> None:
     """Evict for the job, and spare queues that would take the room back."""
-    spared = eviction_rules.NO_QUEUES
+    spared = eviction_rules.NO_JOBS
     while more := _reclaim_from_others(ssn, job, victims, spared):
-        spared |= more
+        spared |= {ssn.jobs[key].queue for key in more}
 
 
 def _reclaim_from_others(

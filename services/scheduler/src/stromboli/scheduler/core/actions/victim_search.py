@@ -13,6 +13,8 @@ Rules, for one gang:
 6. A gang of which only some tasks found room gets further attempts, with the tasks that its minimum
    needs, the largest first, and with other choices of nodes (``SearchRules.alternatives``). The
    first attempt follows Volcano; the others cover bad choices of the first.
+7. Nothing is evicted that would take the room back once it is pending again (``take_back``). The
+   actions search again without its jobs.
 
 So idle, terminating and reclaimed room count together, and a node without victims never hides a
 node that has some. The search depends on the session alone and is deterministic.
@@ -24,7 +26,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.actions import eviction_rules, gang_packing, topology_placement
+from stromboli.scheduler.core.actions import (
+    eviction_rules,
+    gang_packing,
+    take_back,
+    topology_placement,
+)
 from stromboli.scheduler.core.framework import session, statement
 from stromboli.scheduler.core.model import entities, resource_vectors
 
@@ -167,17 +174,17 @@ def commit_if_ready(
     """Commit the part of the statement that the gang needs, if the gang can then start; otherwise
     discard the statement.
 
-    ``inseparable``: groups of victims that are spared together or not at all. Returns the queues
-    that would take the room back (``eviction_rules``), for which the statement was discarded.
+    ``inseparable``: groups of victims that are spared together or not at all. Returns the jobs that
+    would take the room back (``take_back``), for which the statement was discarded.
     """
     if not ssn.job_pipelined(job):
         stmt.discard()
-        return eviction_rules.NO_QUEUES
+        return eviction_rules.NO_JOBS
     reprieve_victims(ssn, stmt, inseparable)
     if _is_idle_alone(ssn, stmt) and _leaves_idle(ssn, stmt, rules):
         stmt.discard()
-        return eviction_rules.NO_QUEUES
-    taking_back = eviction_rules.queues_that_take_back(ssn, job, stmt)
+        return eviction_rules.NO_JOBS
+    taking_back = take_back.jobs_taking_back(ssn, job, stmt)
     if taking_back:
         stmt.discard()
     else:

@@ -6,6 +6,7 @@ class therefore costs O(changed rows) plus a few passes over masks of all nodes,
 tasks little more than one of them.
 """
 
+import contextlib
 import functools
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
@@ -116,6 +117,17 @@ class NodeFinder:
         self._most_kept = max(
             MIN_CACHED_CLASSES, MAX_CACHED_BYTES // (BYTES_PER_ROW * (len(self._nodes) + 1))
         )
+        self._is_future = False
+
+    @contextlib.contextmanager
+    def future(self) -> Iterator[None]:
+        """Within it, ``FilterResult.passed`` is ``passed_in_future``: a node's terminating tasks
+        count as ended. For trials of what a later session does."""
+        self._is_future = True
+        try:
+            yield
+        finally:
+            self._is_future = False
 
     def pre_predicate(self, task: entities.Task) -> str | None:
         """Why the task fits on no node, if a plugin can determine it without checking nodes."""
@@ -161,7 +173,10 @@ class NodeFinder:
         reserved = ssn.reservations.checks(task, ssn.job_of(task))
         for check in (*own, *reserved):
             passed = passed & check.passed
-        return FilterResult(passed, checks, (*own, *reserved), is_alone)
+        answer = FilterResult(passed, checks, (*own, *reserved), is_alone)
+        if self._is_future:
+            answer.passed = answer.passed_in_future
+        return answer
 
     def plugin_checks(
         self, task: entities.Task

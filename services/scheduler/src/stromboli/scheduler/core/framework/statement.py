@@ -2,7 +2,8 @@
 a whole.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 class Operation(msgspec.Struct, frozen=True, eq=False):
     """One change of tasks of one class, job and status.
 
-    ``kind``: allocate, pipeline or evict. ``before``: the previous status. ``nodes``: one per task.
+    ``kind``: allocate, pipeline, evict or requeue. ``before``: the previous status. ``nodes``: one
+    per task.
     """
 
     kind: str
@@ -54,6 +56,22 @@ class Statement:
         self._session.change(task, entities.Status.RELEASING, task.node)
         self._session.notify_deallocated((task,))
 
+    def requeue(self, tasks: Iterable[entities.Task]) -> None:
+        """Make tasks that another statement evicted or nominated pending, as the next session has
+        them. Only for a trial that is discarded."""
+        for _, equal in itertools.groupby(tasks, _what_changes_together):
+            run = list(equal)
+            before, occurred = run[0].status, run[0].eviction_occurred
+            nodes = [task.node for task in run]
+            self.operations.append(
+                Operation("requeue", run, nodes, before, eviction_occurred=occurred)
+            )
+            self._session.change_run(run, entities.Status.PENDING, nodes)
+            if before is entities.Status.PIPELINED:
+                self._session.notify_deallocated(run)
+            for task in run:
+                task.node, task.eviction_occurred = "", False
+
     def commit(self) -> None:
         """Turn all changes into decisions of the session. Evictions are attributed to the nominated
         job.
@@ -75,6 +93,9 @@ class Statement:
         """Undo all changes; tasks keep the name of the node where they were tried."""
         for operation in reversed(self.operations):
             tasks = operation.tasks
+            if operation.kind == "requeue":
+                self._undo_requeue(operation)
+                continue
             for task in tasks:
                 task.last_status, task.last_node = task.status, task.node
             self._session.change_run(tasks, operation.before, operation.nodes)
@@ -108,6 +129,13 @@ class Statement:
                 for task, node in zip(each.tasks, each.nodes, strict=True):
                     self.pipeline(task, node, each.eviction_occurred)
 
+    def _undo_requeue(self, operation: Operation) -> None:
+        self._session.change_run(operation.tasks, operation.before, operation.nodes)
+        for task in operation.tasks:
+            task.eviction_occurred = operation.eviction_occurred
+        if operation.before is entities.Status.PIPELINED:
+            self._session.notify_allocated(operation.tasks)
+
     def _place(
         self,
         kind: str,
@@ -125,3 +153,7 @@ class Statement:
             for task in tasks:
                 task.eviction_occurred = eviction_occurred
         self._session.notify_allocated(tasks)
+
+
+def _what_changes_together(task: entities.Task) -> Hashable:
+    return (task.job, task.role, task.task_class, task.status, task.eviction_occurred)
