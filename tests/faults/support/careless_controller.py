@@ -56,6 +56,6 @@ if __name__ == "__main__":
     # The rules that this process lacks.
     flows.Member.waits = flow.FlowDependsOn()  # type: ignore[assignment]
     claim_preparation.ClaimPreparation.prepare = unprepared  # type: ignore[assignment]
-    job_pods.JobPods.has_succeeded = all_succeeded  # type: ignore[assignment]
+    job_pods.JobPods.succeeded_count = all_succeeded  # type: ignore[assignment]
     volumes.resources = double_claims
     process.start("controller", Settings, controller.main)
