@@ -11,7 +11,7 @@ import structlog
 from stromboli.scheduler.core.forecast import present, range_calibration
 from stromboli.scheduler.forecasting import what_ifs
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import core, meta
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
@@ -46,6 +46,8 @@ class Leader:
     ) -> None:
         self.now = builders.NOON
         self.published: list[envelope.Draft] = []
+        self.refusals = 0
+        """How many of the next appends the log refuses."""
         self.events_fail = asyncio.Event()
         self._has_more = asyncio.Event()
         self._topic = list(before)
@@ -92,6 +94,9 @@ class Leader:
         return present.Present(self.now, self._objects)
 
     async def _publish(self, drafts: Sequence[envelope.Draft]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise errors.UnavailableError("append to scheduling.answers", "no response")
         self.published += drafts
         self._has_more.set()
 
@@ -116,6 +121,17 @@ async def test_a_question_that_is_read_again_is_answered_once() -> None:
         leader.ask(None)
         leader.ask(make_question("b"))
         await leader.has_published("a", "b")
+
+
+async def test_an_answer_that_the_log_refused_is_published_again() -> None:
+    """Its client would wait for a minute, and the next answer would take as long to compute."""
+    leader = Leader(make_question("a"), make_question("b"))
+    leader.refusals = 2
+    async with leader.running(1.0):
+        await leader.has_published("a", "b")
+    (answer, _) = (each.message for each in leader.published)
+    assert isinstance(answer, messages.WhatIfAnswered)
+    assert answer.cannot_tell != what_ifs.FAILED
 
 
 async def test_an_unreadable_question_is_a_dead_letter_and_stops_no_other() -> None:

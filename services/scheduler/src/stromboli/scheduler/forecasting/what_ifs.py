@@ -207,10 +207,20 @@ class WhatIfs:
         await self._send(question, answer)
 
     async def _send(self, question: _Question, message: messages.WhatIfAnswered) -> None:
+        """Publish an answer, again after a transient error, as long as its client waits."""
         draft = envelope.Draft(
             topic=topics.FORECAST_ANSWERS, key=question.key, message=message, time=message.at
         )
-        await self._source.publish([draft])
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                await self._source.publish([draft])
+            except errors.TransientError as error:
+                if self._source.clock() >= question.deadline:
+                    raise
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+            else:
+                return
 
 
 def read_questions(bus: port.Bus, health: runtime.Health) -> AsyncIterator[port.Batch]:
