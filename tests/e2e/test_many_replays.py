@@ -174,8 +174,7 @@ def replay(folder: Path) -> Iterator[session_replay.ReplayedSession]:
 
 @pytest.mark.timeout(0 if SESSIONS > 1000 else 600)
 def test_every_recorded_session_is_decided_again_byte_for_byte(tmp_path: Path) -> None:
-    with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
-        runner.run(record(tmp_path, SESSIONS))
+    virtual_time.run(record(tmp_path, SESSIONS))
     counts: Counter[str] = Counter()
     missing: Counter[str] = Counter()
     for each in replay(tmp_path):

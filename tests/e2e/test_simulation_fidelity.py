@@ -196,8 +196,7 @@ def is_swapped(early_s: float, apart_s: float) -> bool:
 @pytest.mark.timeout(0 if COUNT > 100 else 600)
 def test_jobs_start_in_the_same_order_and_at_the_same_times(tmp_path: Path) -> None:
     jobs = jobs_of(COUNT, seed=1)
-    with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
-        pipeline = runner.run(piped(tmp_path, jobs))
+    pipeline = virtual_time.run(piped(tmp_path, jobs))
     virtual = in_virtual_time(jobs)
     waits = [virtual[job.name] - job.submit_us / SECOND for job in jobs]
     assert sum(wait > 1 for wait in waits) >= COUNT // 20, "the nodes are hardly ever full"

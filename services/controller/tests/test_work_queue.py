@@ -1,7 +1,6 @@
 """The work queue: one step at a time for each key."""
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -10,6 +9,7 @@ import uvloop
 from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.controller.work_queue import FAILED_FIRST_S, WorkQueue
 from stromboli.shared import errors
+from stromboli.testkit.doubles import virtual_time
 
 A, B, C = (ReconcileKey("job", name) for name in "abc")
 
@@ -134,24 +134,36 @@ async def test_a_bug_in_the_step_of_one_item_is_reported_and_stops_no_other(runn
     assert work.isolated == [(A, bug)]
 
 
-async def test_an_item_that_failed_by_a_bug_is_retried_after_a_pause_whatever_touches_it(
-    running: Start,
-) -> None:
-    queue, work = running()
-    work.failing[A] = ZeroDivisionError()
-    work.gates[A].set()
-    loop = asyncio.get_running_loop()
-    queue.add_key(A)
-    await work.begun.get()
-    failed_at = loop.time()
-    for _ in range(3):
-        queue.add_key(A, "changed")
-        queue.add_key_after(A, 0.0)
-        await asyncio.sleep(0)
-    assert (await work.begun.get())[0] == A
-    assert loop.time() - failed_at > FAILED_FIRST_S - 0.01
-    queue.add_key(A, "again")
-    assert await work.begun.get() == (A, "again"), "it succeeded: nothing is held back any more"
+def test_an_item_that_failed_by_a_bug_is_retried_after_a_pause_whatever_touches_it() -> None:
+    begun: list[tuple[float, str]] = []
+
+    async def step(item: ReconcileKey, cause: str) -> None:
+        begun.append((asyncio.get_running_loop().time(), cause))
+        if len(begun) == 1:
+            raise ZeroDivisionError
+
+    async def isolate(item: ReconcileKey, error: Exception) -> None:
+        assert isinstance(error, ZeroDivisionError)
+
+    async def touched() -> None:
+        queue = WorkQueue(step, isolate, 9)
+        queue.open(is_open=True)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(queue.run())
+            queue.add_key(A)
+            await asyncio.sleep(FAILED_FIRST_S / 4)
+            queue.add_key(A, "changed")
+            queue.add_key_after(A, 0.0)
+            await asyncio.sleep(FAILED_FIRST_S)
+            queue.add_key(A, "again")
+            await asyncio.sleep(0.01)
+            queue.stop()
+
+    virtual_time.run(touched())
+    (_, first), (retried_s, retried), (again_s, again) = begun
+    assert (first, retried, again) == ("", "changed", "again")
+    assert retried_s == pytest.approx(FAILED_FIRST_S)
+    assert again_s == pytest.approx(1.25 * FAILED_FIRST_S), "it succeeded: nothing is held back"
 
 
 async def test_a_broken_invariant_across_objects_ends_the_run() -> None:
@@ -166,32 +178,30 @@ async def test_a_broken_invariant_across_objects_ends_the_run() -> None:
     assert raised.group_contains(errors.InvariantError)
 
 
-async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_at_once() -> None:
+def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_at_once() -> None:
     space_s, begun = 0.05, list[tuple[float, str]]()
-    loop = asyncio.get_running_loop()
 
     async def step(item: ReconcileKey, cause: str) -> None:
-        begun.append((loop.time(), cause))
+        begun.append((asyncio.get_running_loop().time(), cause))
 
-    queue = WorkQueue(step, unexpected, 9)
-    queue.open(is_open=True)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(queue.run())
-        queue.add_key_spaced(A, "alone", space_s)
-        while not begun:  # noqa: ASYNC110 - the step says nothing else
-            await asyncio.sleep(0)
-        added_at = loop.time()
-        for number in range(9):
-            queue.add_key_spaced(A, f"crowd {number}", space_s)
-            await asyncio.sleep(0)
-        added_s = loop.time() - added_at
-        while begun[-1][1] != "crowd 8":  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        queue.stop()
-    times = [at for at, _ in begun]
-    # The last one names what it was told for. The loop counts milliseconds.
-    assert all(later - earlier > space_s - 0.001 for earlier, later in itertools.pairwise(times))
-    assert len(begun) <= 2 + added_s / space_s, "while the process stood still, time passed"
+    async def crowded() -> None:
+        queue = WorkQueue(step, unexpected, 9)
+        queue.open(is_open=True)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(queue.run())
+            for number in range(9):
+                queue.add_key_spaced(A, f"crowd {number}", space_s)
+                await asyncio.sleep(0.22 * space_s)
+            await asyncio.sleep(2 * space_s)
+            queue.add_key_spaced(A, "alone", space_s)
+            await asyncio.sleep(2 * space_s)
+            queue.stop()
+
+    virtual_time.run(crowded())
+    # Each names the latest addition that it is for.
+    assert [cause for _, cause in begun] == ["crowd 0", "crowd 4", "crowd 8", "alone"]
+    alone_s = (9 * 0.22 + 2) * space_s
+    assert [at_s for at_s, _ in begun] == pytest.approx([0.0, space_s, 2 * space_s, alone_s])
 
 
 async def test_an_urgent_addition_does_not_wait_for_the_space() -> None:

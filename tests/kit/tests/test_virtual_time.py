@@ -28,8 +28,7 @@ def test_a_wait_ends_no_earlier_than_its_time() -> None:
             for seed in range(20):
                 tasks.create_task(_waits(seed))
 
-    with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
-        runner.run(asyncio.wait_for(all_together(), 3600))
+    virtual_time.run(asyncio.wait_for(all_together(), 3600))
 
 
 def test_a_wait_shorter_than_the_resolution_of_the_clock_advances_it() -> None:
@@ -47,5 +46,4 @@ def test_a_wait_shorter_than_the_resolution_of_the_clock_advances_it() -> None:
             waits += 1
         return waits
 
-    with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
-        assert runner.run(wait_until(1e-10)) == 1
+    assert virtual_time.run(wait_until(1e-10)) == 1

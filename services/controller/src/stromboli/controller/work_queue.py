@@ -2,6 +2,7 @@
 the order of addition."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 from stromboli.controller.core.store.controller_cache import ReconcileKey
@@ -87,7 +88,7 @@ class WorkQueue:
     def add_key_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
         """Add a key with a minimum time between its reconciles: a single change is handled
         immediately, and changes in quick succession are handled together."""
-        wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
+        wait_s = self._begun.get(item, -math.inf) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
             self.add_key_after(item, wait_s, cause)
         else:

@@ -17,9 +17,9 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Any, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from stromboli.embedded import store
 
@@ -29,7 +29,14 @@ RESOLUTION_S = 1e-9
 """By how much the clock advances beyond a timer. asyncio runs timers early by the resolution of the
 clock, and a sum of floats may be smaller than the time of the timer: what waits until that time
 would begin to wait again, and time would never advance."""
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a loop in virtual time, and return its result."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
