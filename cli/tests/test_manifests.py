@@ -123,7 +123,7 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         ),
         ('{"a": 1,\n"a": 2}', "a.json", "a.json:1: 'a' occurs twice"),
         ("a: 1\nb: [1,\nc: }\n", "jobs.yaml", "jobs.yaml:3: not YAML"),
-        ('{"a": 1,\n}', "a.json", "a.json:2: not JSON"),
+        ('{"a": 1,\n"b" 2}', "a.json", "a.json:2: not JSON"),
         ("a: !python/object:os.system x\n", "jobs.yaml", "jobs.yaml:1: not YAML"),
         ("kind: Job\n", "jobs.yaml", "jobs.yaml:1: not a Kubernetes object: it has no apiVersion"),
         ("- 1\n", "jobs.yaml", "jobs.yaml:1: not a Kubernetes object, but a list"),

@@ -41,7 +41,8 @@ async def replayed(folder: Path, *more: str) -> tuple[Result, list[dict[str, Any
 def compact(folder: Path) -> int:
     """As the broker does: of each copied topic only the last record of a key stays. Returns how
     many went."""
-    with sqlite3.connect(state_folder.embedded(folder) / state_folder.LOG) as database:
+    log = state_folder.embedded(folder) / state_folder.LOG
+    with contextlib.closing(sqlite3.connect(log)) as database, database:
         gone = 0
         for topic in topics.COPIED:
             gone += database.execute(

@@ -3,6 +3,7 @@
 Adds the schema of errors, the body of a bulk request, event streams and examples.
 """
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -155,8 +156,9 @@ def _problem() -> Document:
         [problems.Problem], ref_template="#/components/schemas/{name}"
     )
     del schema
+    # Python before 3.13 keeps the indentation of docstrings.
     problem_schema: Document = components["Problem"]
-    return problem_schema
+    return problem_schema | {"description": inspect.getdoc(problems.Problem)}
 
 
 def _tag(path: str) -> str:

@@ -84,6 +84,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         call.add_done_callback(self._executing.discard)
         return future
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's own signature
+        """Join the threads, however long it takes: a limit would be virtual time."""
+        await super().shutdown_default_executor()
+
     def is_waiting_for_threads(self) -> bool:
         """Whether a thread works for the loop."""
         if self._executing:
