@@ -306,7 +306,7 @@ def test_a_file_of_switches_makes_hypernodes() -> None:
     [
         ("", "no switch"),
         ("SwitchName=a", "switch a has nothing; expected Nodes= or Switches="),
-        ("Include other.conf", "line 1: 'Include' is not one of SwitchName="),
+        ("Include other.conf", "line 1: 'Include': write SwitchName="),
         ("SwitchName=A_1 Nodes=n1", "is not a valid name of a HyperNode"),
         ("SwitchName=a Nodes=n[3-1]", "not an ascending range"),
         ("SwitchName=a Nodes=n[1-3", "not a list of names"),
