@@ -339,6 +339,35 @@ def test_an_index_that_ended_before_it_was_cancelled_keeps_its_result() -> None:
     assert status.state.phase == "Failed"
 
 
+def test_an_index_that_ended_while_it_was_cancelled_keeps_its_result() -> None:
+    """The user takes the cancellation back: an index that succeeded does not run again."""
+    harness = running(array("0-3", 2))
+    harness.change_pod("default/j1-t-1", "Succeeded")
+    edit(harness, J, array={"cancelled": "1"})
+    harness.settle()
+    harness.reap("default/j1-t-1")
+    harness.settle()
+    cancel(harness, "")
+    status = harness.job().status
+    assert status.array is not None
+    assert status.array.succeeded == "1"
+    assert 1 not in alive(harness)
+
+
+def test_an_index_whose_program_exits_with_0_because_it_is_cancelled_has_no_result() -> None:
+    harness = running(array("0-3", 2))
+    edit(harness, J, array={"cancelled": "1"})
+    harness.settle()
+    harness.change_pod("default/j1-t-1", "Succeeded")
+    harness.settle()
+    reap_all(harness)
+    harness.settle()
+    status = harness.job().status
+    assert status.array is None or status.array.succeeded == ""
+    cancel(harness, "")
+    assert 1 in alive(harness), "it runs again"
+
+
 def test_an_array_of_which_only_cancelled_indexes_are_left_is_completed() -> None:
     harness = running(array("0-3", 2))
     end(harness, 0)

@@ -106,6 +106,8 @@ class JobTimeline:
         """(uid of a job, task) -> the smallest number of pods it ever requested."""
         self.published: set[str] = set()
         """Uids of pods with an event."""
+        self.cancelled: set[tuple[str, int]] = set()
+        """(uid of a job, index) that was ever cancelled."""
         self.hidden: set[str] = set()
         """Uids of pods whose end no controller can know: the topic lags, and it is deleted."""
 
@@ -119,6 +121,8 @@ class JobTimeline:
         self.jobs[uid] = job
         if job.spec.array is not None:
             self._check_progress(before, job)
+            if job.spec.array.cancelled:
+                self.cancelled |= {(uid, it) for it in indexes.parse(job.spec.array.cancelled)}
         self._note_ready(uid)
 
     def see_pod(self, pod: core.Pod) -> None:
@@ -148,8 +152,16 @@ class JobTimeline:
             and int(pod.metadata.annotation(keys.TASK_INDEX) or -1) == index
             and manifests.version_of(pod) >= since
             and not partial_restarts.is_superseded(job, pod)
+            and not self._is_cancelled(pod)
             for uid, pod in self.ended.get(job.metadata.uid, {}).items()
         )
+
+    def _is_cancelled(self, pod: core.Pod) -> bool:
+        """Whether the pod may have ended because its index was cancelled."""
+        owner = pod.metadata.controller
+        index = int(pod.metadata.annotation(keys.TASK_INDEX) or -1)
+        is_cancelled = owner is not None and (owner.uid, index) in self.cancelled
+        return is_cancelled and pod.metadata.deletion_timestamp is not None
 
     def forget_pod(self, uid: str) -> None:
         """A pod was deleted."""

@@ -221,14 +221,23 @@ class JobPods:
         """Update the values for the current job and the pods that changed."""
         basis = _derivation_inputs(job)
         self._job = job
-        # In an array, the choice of finished pods to retain depends on all pods.
-        if basis == self._basis and not (changed and job.spec.array is not None):
+        if basis == self._basis and not self._depends_on_all(changed):
             for key in changed:
                 self._update(key)
             return
         self._basis = basis
         self._members = tasks.Members(job)
         self._rebuild()
+
+    def _depends_on_all(self, changed: list[str]) -> bool:
+        """Whether values of more than the changed pods may differ: in an array, the finished pods
+        to retain are chosen among all, and published events end the departures of pods."""
+        if self._job.spec.array is None:
+            return False
+        return bool(changed) or self._departed != self._departures()
+
+    def _departures(self) -> tuple[core.Pod, ...]:
+        return tuple(self._cache.published.departed(self._job))
 
     def _rebuild(self) -> None:
         job, cache = self._job, self._cache
@@ -243,7 +252,7 @@ class JobPods:
         there = {pod.metadata.name for pod in pods}
         if job.spec.array is not None:
             # A deleted pod with a result that is not recorded yet must not be created again.
-            self._departed = tuple(cache.published.departed(job))
+            self._departed = self._departures()
             there |= {it.metadata.name for it in arrays.unrecorded(job, self._departed)}
         self._missing = self._members.missing(there)
         self._known = {}

@@ -96,7 +96,10 @@ def unrecorded(job: Job, pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
     if the job is not an array."""
     if job.spec.array is None:
         return
-    left = _without_result(job, job.spec.array)
+    # The pod of an index may end before the controller observes that the index is cancelled. That
+    # result counts: the index would run again if the user took the cancellation back.
+    left = _unfinished(job, job.spec.array)
+    cancelled = _asked(job.spec.array.cancelled)
     for pod in pods:
         index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
         is_over = is_stale(job, pod) or partial_restarts.is_superseded(job, pod)
@@ -104,9 +107,11 @@ def unrecorded(job: Job, pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
             continue
         if node_rejections.is_rejected(pod):
             continue  # a failed placement is no result: the pod is placed again
-        if pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is not None:
+        is_deleted = pod.metadata.deletion_timestamp is not None
+        if is_deleted and (pod.status.phase == "Failed" or index in cancelled):
             # A kubelet reports a pod that it kills for a deletion as failed before the pod is
-            # gone. An index that was evicted, or suspended with its job, runs again.
+            # gone. An index that was evicted, or suspended with its job, runs again. A program
+            # that exits with 0 because its index is cancelled has no result.
             continue
         yield pod
 
@@ -157,7 +162,11 @@ def restarted(version: int) -> batch.ArrayStatus:
     return ArrayStatus(since_version=version)
 
 
-def _without_result(job: Job, array: ArraySpec) -> indexes.Indexes:
+def _unfinished(job: Job, array: ArraySpec) -> indexes.Indexes:
     array_status = job.status.array or ArrayStatus()
-    left = _asked(array.indexes) - _parse(array_status.succeeded) - _parse(array_status.failed)
+    return _asked(array.indexes) - _parse(array_status.succeeded) - _parse(array_status.failed)
+
+
+def _without_result(job: Job, array: ArraySpec) -> indexes.Indexes:
+    left = _unfinished(job, array)
     return left - _asked(array.cancelled) if array.cancelled else left
