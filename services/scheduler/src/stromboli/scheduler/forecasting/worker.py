@@ -218,12 +218,13 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _limit(memory_mib: int) -> None:
-    """Set a low priority, a memory limit, and the highest OOM score.
+    """Set a lower priority, a memory limit, and the highest OOM score.
 
-    On a busy core the process gets a tenth of the time that the scheduler gets. With the lowest
-    priority, 19, it would get a hundredth, and no question would be answered.
+    On a busy core the process gets a third of the time that the scheduler gets, and no more than
+    its share of a core. With the lowest priority, 19, it would get a hundredth, and no question
+    would be answered.
     """
-    os.nice(10)
+    os.nice(5)
     limit = memory_mib * 1024 * 1024
     with contextlib.suppress(OSError, ValueError):  # not on every system
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
