@@ -34,6 +34,8 @@ SESSIONS ?= 10000
 # server, so they run one after another.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN || echo 2); echo $$((n + (n + 1) / 2)))
 CORES = --numprocesses $(WORKERS) --dist worksteal
+# The longest first: at the end of a run short tests keep all workers busy.
+TESTS = tests tools shared services client cli extras embedded
 NO_TIMEOUT = --timeout=0 -o faulthandler_timeout=0
 # Tests whose examples Hypothesis makes: STROM_DEPTH multiplies how many.
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
@@ -57,7 +59,7 @@ demo: setup ## gangs against single pods, live, in about a minute: needs nothing
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
-	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine and not operators and not sif and not volcano"
+	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine and not operators and not sif and not volcano" $(TESTS)
 ifeq ($(CI),true)
 	@$(MAKE) --no-print-directory test-real
 else
