@@ -344,7 +344,8 @@ class JobPods:
 
 
 def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
-    """The pods of the job, updated to the cache. O(changes since the last call)."""
+    """The pods of the job, updated to the cache. O(changes since the last call); of an array O(pods
+    with events), since a published event may end the departure of a pod."""
     owner = job.metadata.owner_key
     known: Any = cache.derived.get(owner)
     changed = cache.take_changed(job)
