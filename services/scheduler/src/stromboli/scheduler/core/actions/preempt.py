@@ -177,7 +177,7 @@ class _Attempt:
             groups,
             ssn.preemptable,
         )
-        return next((room for room in choices if not self._victim_would_win_back(task, room)), None)
+        return next(choices, None)
 
     def _unresolvable_nodes(self, task: entities.Task) -> extension_points.Mask:
         """Return the nodes that pass the global filters of plugins that ignore eviction trials.
@@ -218,8 +218,7 @@ class _Attempt:
         candidates = self._candidates(task, node, jobs)
         if not candidates:
             return None
-        room = victim_search.room_on(ssn, task, node, candidates, ssn.preemptable)
-        return None if room is None or self._victim_would_win_back(task, room) else room
+        return victim_search.room_on(ssn, task, node, candidates, ssn.preemptable)
 
     def _candidates(
         self, task: entities.Task, node: str, jobs: frozenset[str]
@@ -229,24 +228,6 @@ class _Attempt:
             for other in self._victims.on(self._session.nodes.rows[node], jobs)
             if other.is_best_effort or not task.is_best_effort
         ]
-
-    def _victim_would_win_back(self, task: entities.Task, room: victim_search.NodeRoom) -> bool:
-        """Return whether a victim's job would be ordered before the preemptor's job after the
-        eviction.
-
-        The victim would take the room back and be evicted again, without end.
-        """
-        ssn = self._session
-        if not ssn.flat(interfaces.JOB_ORDER):
-            return False
-        trial = ssn.statement()
-        for victim in room.victims:
-            trial.evict(victim, "")
-        own = ssn.jobs[task.job]
-        jobs = {victim.job: ssn.jobs[victim.job] for victim in room.victims}
-        goes_back = any(job is not own and ssn.compare_jobs(job, own) < 0 for job in jobs.values())
-        trial.discard()
-        return goes_back
 
 
 def _cost(room: victim_search.NodeRoom) -> tuple[int, int, int, float]:
