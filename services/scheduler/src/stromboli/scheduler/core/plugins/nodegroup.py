@@ -86,8 +86,8 @@ class Plugin:
     def _affinity(
         self, tree: hierarchy.Hierarchy, queue: entities.Queue
     ) -> scheduling.QueueAffinity:
-        """Return the queue's affinity; in a tree of queues, otherwise that of its nearest ancestor
-        with one. Empty if there is none."""
+        """Return the queue's affinity. In a tree of queues, a queue without one inherits it from
+        its nearest ancestor that has one. Empty if there is none."""
         queues = self._session.queues
         above = [] if queue.name in tree.problems else tree.ancestors(queue.name)
         names = [queue.name, *(above if self._is_tree else [])]
