@@ -289,7 +289,7 @@ def test_what_was_answered_decides_the_same_again() -> None:
         ({"httpTimeout": "soon"}, "httpTimeout: 'soon' is not a positive duration"),
         ({"httpTimeout": "-1s"}, "httpTimeout: '-1s' is not a positive duration"),
         ({"managedResources": "cpu"}, "managedResources: 'cpu' is not a list of names"),
-        ({"urlPrefix": "extender:80"}, "urlPrefix: 'extender:80' is not a URL"),
+        ({"urlPrefix": "extender:80"}, "urlPrefix: 'extender:80' is not an http:// or https://"),
         ({"ignorable": "maybe"}, "ignorable: 'maybe' is not true or false"),
     ],
 )

@@ -136,7 +136,7 @@ def test_cpu_is_kept_for_idle_accelerators(cpu: str, *, passes: bool) -> None:
         *sessions.gang("g2", "a", 1, cpu="8", extra={GPU: "1"}),
         tier=tier,
     )
-    reason = f"proportional of resource {GPU} check failed"
+    reason = f"node(s) keep cpu and memory for idle {GPU}"
     assert refused(ssn) == ["" if passes else reason]
     assert refused(ssn, "g2") == [""], "who takes the accelerator takes what is kept for it"
 
@@ -252,10 +252,11 @@ def test_a_zone_takes_revocable_pods_during_its_hours(now: datetime, *, is_open:
         tier=TDM,
         now=now,
     )
-    closed = "" if is_open else "current time beyond revocable zone night:22:00-06:00"
-    assert refused(ssn) == ["", closed, "revocable zone nowhere not support"]
+    closed = "" if is_open else "node(s) in revocable zone night outside its hours 22:00-06:00"
+    unknown = "node(s) in revocable zone nowhere, which has no configured hours"
+    assert refused(ssn) == ["", closed, unknown]
     assert scored(ssn) == [0, 100 if is_open else 0, 0]
-    not_allowed = "not allow to dispatch to revocable node"
+    not_allowed = "node(s) in a revocable zone, which takes only revocable pods"
     assert refused(ssn, "g2")[1] == (closed or not_allowed)
 
 
@@ -313,5 +314,5 @@ def test_victims_are_chosen_once_a_period_whatever_session_did_it() -> None:
 def test_hours_that_make_no_sense_are_complained_of() -> None:
     tier = [sessions.plugin("tdm", {"tdm.revocable-zone.z": "always", "tdm.evict.period": 60})]
     ssn = sessions.opened(zoned("n1", "z"), QUEUE, *sessions.gang("g1", "a", 1), tier=tier)
-    assert refused(ssn) == ["revocable zone z not support"]
+    assert refused(ssn) == ["node(s) in revocable zone z, which has no configured hours"]
     assert sum("tdm" in text for text in ssn.complaints) == 2

@@ -108,7 +108,7 @@ def test_the_order_of_tasks_holds_also_for_those_without_a_bucket() -> None:
 def test_meaningless_affinities_are_ignored_and_reported(notes: dict[str, str], said: str) -> None:
     decided = closed(*nodes(1), *job({"a": 1, "b": 1}, notes, cpu=1))
     assert len(default_sessions.binds(decided)) == 2
-    assert f"PodGroup default/g: {said}: the affinities are ignored" in decided.complaints
+    assert f"PodGroup default/g: {said}; the affinities are ignored" in decided.complaints
 
 
 NAMES = ("a", "b", "c")

@@ -60,8 +60,8 @@ def rehearse(
     trial: statement.Statement,
     is_over: Callable[[], bool],
 ) -> None:
-    """Place what the jobs lack in the order of ``run``, into the trial, until it is over. Decides
-    nothing; plugins are not notified of jobs that do not start."""
+    """Add the placements that the jobs lack to ``trial``, in the order of ``run``, until
+    ``is_over``. Decides nothing; plugins are not notified of jobs that do not start."""
     waiting: dict[str, ordering.Heap[JobAttempt]] = {}
     for job in jobs:
         is_tried = not job.is_pending and ssn.job_valid(job) is None
@@ -114,7 +114,7 @@ def _give_turn(
 
 
 def _next_equal(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
-    """The gang behind this one in its line, which the session has skipped so far."""
+    """The next equal gang (``equal_gangs``), if the session has skipped it so far."""
     key = ssn.model.equal_gangs.after(job.key)
     if key is None or not ssn.skips(key):
         return None
@@ -134,7 +134,7 @@ def _job_attempt(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
         return None
     if job.is_pending and "enqueue" in ssn.configuration.actions:
         return None
-    # It blocks no other job of its queue: it waits for a time, not for room.
+    # A job that waits for its reservation blocks no other job: it waits for a time, not for room.
     job.fit_error = ssn.reservations.waits(job)
     if job.fit_error:
         return None
@@ -224,10 +224,7 @@ def _place_in_order(
             _record_failure(attempt, run, _no_quota_reason(ssn, queue, task))
         elif task.role and task.role in attempt.failed_roles:
             for each in run[:room]:
-                message = (
-                    f"Task {each.name} with role spec {each.role} "
-                    "has already predicated failed, skip"
-                )
+                message = f"not tried, because another task of role {each.role} fits no node"
                 _record_failure(attempt, [each], entities.FitError(message=message))
         else:
             placed = _place_identical(ssn, run[:room], trial)

@@ -5,9 +5,9 @@ gang is indivisible: if the minimum of each waiting gang exceeds the share of it
 starts and the cluster is idle, for as long as those requests exist. Volcano leaves such gangs
 waiting. Here one of them borrows:
 
-1. A gang that has not started was refused because of its queue's share. The session's memory keeps
-   the time since when no session has decided anything and no pod has been terminating; another
-   session is requested ``BORROW_AFTER`` later.
+1. While a gang that has not started is refused because of its queue's share, the session's memory
+   keeps the time since which no session has decided anything and no pod has been terminating.
+   Another session is requested for ``BORROW_AFTER`` later.
 2. In that session the first such gang, in the order of queues and jobs, that fits on idle nodes
    within the capability of its queue is bound.
 

@@ -1,9 +1,8 @@
 """The action ``enqueue``: PodGroups whose queue has room leave the phase Pending.
 
-Of the jobs that sessions skip because their queue refused them (``unadmitted_jobs``), the first one
-of each class is voted on if its queue has room for it now, and the next one once the first is
-admitted. The admitted jobs are the same as with a vote on every job, because a refusal of one job
-refuses all jobs of its class.
+Sessions skip jobs that their queue refused (``unadmitted_jobs``). Plugins vote here on the first of
+these jobs in each class, and on the next one once the first is admitted. The admitted jobs are the
+same as with a vote on every job, because a refusal of one job refuses all jobs of its class.
 """
 
 from collections.abc import Iterator
@@ -78,6 +77,6 @@ def _vote(ssn: session.Session, queue: entities.Queue, job: entities.Job) -> boo
         ssn.admit(job)
         return True
     else:
-        job.fit_error = f"queue {queue.name} has no room for its minResources"
+        job.fit_error = f"queue {queue.name} has no room for the job's minResources"
         ssn.job_blocked(job)
     return False

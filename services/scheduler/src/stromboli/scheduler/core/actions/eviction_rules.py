@@ -167,7 +167,7 @@ def pending_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task
 
 
 def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
-    """Return the jobs that may evict others by queue, in job order."""
+    """Return the jobs that may evict others: queue -> its jobs, in job order."""
     jobs_by_queue: dict[str, list[entities.Job]] = {}
     for job in ssn.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending and ssn.job_valid(job) is None
@@ -182,8 +182,8 @@ def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
 
 
 def spare_jobs(search: Callable[[frozenset[str]], frozenset[str]]) -> None:
-    """Search until no victim would take the room back. ``search``: from the jobs to spare to the
-    jobs that would take back what it chose."""
+    """Search until no victim would take the room back, at most ``MOST_SEARCHES`` times. ``search``:
+    jobs to spare -> jobs of its victims that would take the room back."""
     spared = NO_JOBS
     for _ in range(MOST_SEARCHES):
         more = search(spared)
@@ -198,7 +198,7 @@ def ordered_queues(ssn: session.Session, names: Iterable[str]) -> list[entities.
 
 
 def _eviction_preference(task: entities.Task) -> tuple[int, float, str]:
-    """Return a sort key that is higher for better victims: lower priority, then later start."""
+    """Return a sort key that is higher for better victims: lower priority, then later creation."""
     return (-task.priority, task.created.timestamp(), task.key)
 
 

@@ -22,7 +22,8 @@ from stromboli.scheduler.core.placement import extension_points
 
 
 def allows_whole_jobs(ssn: session.Session, action: str) -> bool:
-    """Return whether the action may end jobs of victims. Reports a wrong argument."""
+    """Return whether the action may end the jobs of victims. An invalid argument is added to the
+    session's complaints."""
     arguments = ssn.configuration.action(action)
     allowed = arguments.boolean("allowWholeBundle", default=True)
     ssn.complaints.extend(arguments.complaints)
@@ -44,8 +45,8 @@ def make_room(
     whole_allowed: bool,
     with_surplus: bool = True,
 ) -> frozenset[str]:
-    """Evict what the job needs and nominate its tasks, or change nothing. Returns as
-    ``victim_search.commit_if_ready``.
+    """Evict what the job needs and nominate its tasks, or change nothing. Returns what
+    ``victim_search.commit_if_ready`` returns.
 
     As in Volcano, the search first plans for all pending tasks (``with_surplus``). If that fails,
     it plans for the minimum, which is what the job needs to start.

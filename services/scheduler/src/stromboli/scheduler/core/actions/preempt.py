@@ -1,10 +1,10 @@
 """The action ``preempt``: a starving job evicts lower-priority tasks of its own queue.
 
-First jobs evict tasks of other jobs: all that they need or nothing. Then tasks evict lower-priority
-tasks of their own job. Differences from Volcano: nothing is evicted on a node while another node
-has room; nominations within a job require that the gang can start; if the number of nodes to search
-is limited, they are taken by name, not from a random start. Gangs with a topology constraint are
-left to ``gangpreempt``, since room that is made node by node may be in any domain.
+First, jobs evict tasks of other jobs: all that they need or nothing. Then tasks evict
+lower-priority tasks of their own job. Differences from Volcano: nothing is evicted on a node while
+another node has room; nominations within a job require that the gang can start; if the number of
+nodes to search is limited, they are taken by name, not from a random start. Gangs with a topology
+constraint are left to ``gangpreempt``, since room that is made node by node may be in any domain.
 """
 
 import functools
@@ -42,13 +42,13 @@ class Arguments(msgspec.Struct, frozen=True):
         )
 
     def max_compared(self, nodes: int) -> int:
-        """Return how many nodes with victims are compared in a cluster of so many nodes."""
+        """Return how many nodes with victims are compared in a cluster of this many nodes."""
         wanted = max(nodes * self.min_nodes_percent // 100, self.min_nodes)
         return max(1, min(wanted, self.max_nodes, nodes))
 
 
 def run(ssn: session.Session) -> None:
-    """Evict for every starving job that can start with it."""
+    """Evict tasks for every starving job that can then start."""
     arguments = configuration_of(ssn)
     starving = eviction_rules.starving_jobs(ssn)
     if not starving:

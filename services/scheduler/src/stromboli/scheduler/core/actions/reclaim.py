@@ -54,7 +54,8 @@ def _reclaim_from_others(
     victims: eviction_rules.VictimIndex,
     spared: frozenset[str],
 ) -> frozenset[str]:
-    """Evict tasks of other queues than those spared. Returns as ``commit_if_ready``."""
+    """Evict tasks of other queues, except the spared ones. Returns what ``commit_if_ready``
+    returns."""
     queue = ssn.queue_of(job)
 
     def may_place(task: entities.Task) -> bool:
@@ -137,10 +138,12 @@ def _most_tasks(
     tasks: Sequence[entities.Task],
     choices: Iterator[victim_search.NodeRoom],
 ) -> victim_search.NodeRoom | None:
-    """Return the room for most of the gang's pending tasks, of the first ``MAX_COMPARED``.
+    """Return the room that holds the most of the gang's pending tasks, among the first
+    ``MAX_COMPARED``.
 
-    A large victim may leave room over on one node and none on another. Where a queue may lose only
-    one more of such pods, the node decides whether the whole gang fits.
+    A large victim may free more room than the task needs on one node, and just enough on another.
+    If a queue may lose only one more such pod, the choice of the node decides whether the whole
+    gang fits.
     """
     best, most = None, -1
     for room in itertools.islice(choices, MAX_COMPARED):

@@ -16,7 +16,7 @@ from stromboli.scheduler.core.model import entities
 NAME = "reservation"
 """The reason of the evictions."""
 NEXT_PART = timedelta(seconds=1)
-"""When a session evicts the tasks beyond its limit of decisions."""
+"""Delay until the session that evicts the tasks beyond this session's limit of decisions."""
 _EVICTABLE = frozenset({entities.Status.RUNNING, entities.Status.BOUND})
 
 

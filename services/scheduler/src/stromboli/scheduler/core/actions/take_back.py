@@ -3,9 +3,9 @@
 Jobs create evicted pods again, and the next session serves these and the gang in its usual order. A
 trial does the same now: it makes the victims pending and serves their jobs and the gang as
 ``allocate`` and ``backfill`` would. A gang that does not start in the trial would evict again in
-each session, without end. Victims compete that are of the gang's queue, or of one that is within
-its share: as in Volcano, what another queue holds beyond its share may be evicted even if that
-queue is served first. Cost: at most one ``allocate`` of these jobs for each statement.
+each session, without end. Victims compete with the gang if they are in its queue, or in a queue
+that is within its share: as in Volcano, what another queue holds beyond its share may be evicted
+even if that queue is served first. Cost: at most one ``allocate`` of these jobs for each statement.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,11 +28,11 @@ _PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
 def jobs_taking_back(
     ssn: session.Session, job: entities.Job, stmt: statement.Statement
 ) -> frozenset[str]:
-    """Return the jobs that would take back the room of their victims, so that the gang would not
-    start, or not get all nominated pods if it has started before. None if it would.
+    """Return the jobs whose evicted pods would take the room back, so that the gang would not start
+    or, if it has started before, not get all nominated pods. Empty if the gang gets its room.
 
-    Serves the gang and its victims as the next session would. Changes nothing. If no victim is
-    placed again, evictions end by themselves: fewer pods are left each time.
+    Serves the gang and its victims as the next session would. Changes nothing. The result is empty
+    too if no victim is placed again: evictions then end, since fewer pods are left each time.
     """
     tasks = {kind: [*_tasks(stmt, kind)] for kind in ("evict", "pipeline")}
     rivals = _rivals(ssn, job, tasks["evict"])
@@ -86,8 +86,8 @@ def _is_within_share(
     task: entities.Task,
     freed: resource_vectors.Vector,
 ) -> bool:
-    """Return whether the queue, with what evictions have freed since, holds no more than it
-    deserves of what the task requests; True if no plugin divides the cluster."""
+    """Return whether the queue held no more than it deserves of each resource that the task
+    requests, before ``freed`` was evicted; True if no plugin divides the cluster."""
     share = ssn.queue_usage(queue)
     if share is None:
         return True

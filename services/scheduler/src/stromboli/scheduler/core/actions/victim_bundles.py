@@ -2,8 +2,8 @@
 
 A *safe* bundle leaves its job at or above its minimum (or the job is below it already). A *whole*
 bundle ends its job: all of its tasks are evicted or none. Safe bundles come first. All tasks of a
-job below its minimum are one safe bundle, and none of them is spared: they cannot work without the
-others.
+job below its minimum are one safe bundle, and none of them is spared alone: they cannot work
+without the others.
 """
 
 import math
@@ -150,12 +150,12 @@ def _filtered_by_plugins(
 ) -> list[VictimBundle]:
     """Return the bundles with the victims that plugins allow, in the order given.
 
-    Plugins are called with all victims at once, because a quota counts the victims before each: two
-    bundles that a queue could lose one at a time may together take its guarantee. A safe bundle may
-    shrink; a whole one is kept or dropped. One of which only a part was allowed has used up quota
-    for those after it, so plugins are called again without it, at most ``MOST_ROUNDS`` times: where
-    hundreds of jobs each hold a little more than a queue may lose, later bundles that it could lose
-    are not found. Cost: O(victims) for each round, one round unless a bundle is allowed in part.
+    Plugins are called with the victims of all bundles together: two bundles that a queue could lose
+    one at a time may together take its guarantee. A safe bundle may shrink; a whole one is kept or
+    dropped. A whole bundle that is allowed only in part uses up quota of the bundles after it, so
+    plugins are called again without it, at most ``MOST_ROUNDS`` times. Where hundreds of jobs each
+    hold a little more than a queue may lose, later bundles that it could lose are therefore not
+    found. Cost: O(victims) for each round, one round unless a bundle is allowed in part.
     """
 
     def judged(offered: Sequence[VictimBundle]) -> list[tuple[VictimBundle, list[entities.Task]]]:
@@ -183,8 +183,8 @@ def _is_usable(bundle: VictimBundle, agreed: Sequence[entities.Task]) -> bool:
 def _job_order(
     ssn: session.Session, action: str, preemptor: entities.Job
 ) -> Callable[[VictimBundle, VictimBundle], int]:
-    """Return the sort key of victims: tasks of the job, or the queue, that is served last come
-    first."""
+    """Return the comparison of bundles: those of the job (``gangpreempt``) or of the queue
+    (``gangreclaim``) that is served last come first."""
 
     def compare(left: VictimBundle, right: VictimBundle) -> int:
         if left.job is right.job:
@@ -198,8 +198,8 @@ def _job_order(
 
 
 def _benefit_cost_ratio(bundle: VictimBundle, need: resource_vectors.Sum) -> float:
-    """Return how much of the need the bundle covers, relative to what its job loses; infinite if
-    the job loses nothing."""
+    """Return how much of the need the bundle covers, relative to what its job loses; infinite for a
+    safe bundle, whose job keeps its minimum."""
     if bundle.is_safe:
         return math.inf
     requested = need > 0

@@ -10,11 +10,11 @@ Rules, for one gang:
 4. Victims that the finished statement does not need are spared, the most valuable first.
 5. A gang that needs idle room only is left to ``allocate`` if that comes later in the session. A
    nomination would keep the gang from being bound, in this session and in later ones.
-6. A gang of which only some tasks found room gets further attempts, with the tasks that its minimum
+6. If only some tasks of a gang find room, the search is repeated with the tasks that its minimum
    needs, the largest first, and with other choices of nodes (``SearchRules.alternatives``). The
    first attempt follows Volcano; the others cover bad choices of the first.
-7. Nothing is evicted that would take the room back once it is pending again (``take_back``). The
-   actions search again without its jobs.
+7. No pod is evicted that would take the room back once it is pending again (``take_back``). The
+   actions search again without the jobs of such pods.
 
 So idle, terminating and reclaimed room count together, and a node without victims never hides a
 node that has some. The search depends on the session alone and is deterministic.
@@ -83,7 +83,7 @@ def evict_for_gang(
     rules: SearchRules,
 ) -> frozenset[str]:
     """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in task order.
-    Returns as ``commit_if_ready``."""
+    Returns what ``commit_if_ready`` returns."""
     stmt = ssn.statement()
     place(ssn, job, tasks, rules, stmt)
     is_partial = stmt.operations and not ssn.job_pipelined(job)
@@ -387,7 +387,7 @@ def _replay_without(
 def _reprievable(
     ssn: session.Session, groups: Iterable[Sequence[entities.Task]]
 ) -> list[Sequence[entities.Task]]:
-    """Return the groups whose nodes have room for them besides all nominations."""
+    """Return the groups whose nodes have room for them in addition to all nominations."""
     left: dict[str, resource_vectors.Vector] = {}
     tasks = []
     for group in groups:
@@ -405,7 +405,7 @@ def _reprievable(
 def _sufficient_victims(
     ssn: session.Session, task: entities.Task, node: str, victims: Iterable[entities.Task]
 ) -> list[entities.Task] | None:
-    """Return the first victims that make enough room; None if all of them do not."""
+    """Return the first victims that make enough room; None if even all of them do not."""
     trial = ssn.statement()
     evicted: list[entities.Task] = []
     waiting = iter(victims)

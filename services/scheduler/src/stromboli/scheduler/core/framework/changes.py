@@ -28,7 +28,8 @@ class _Run(NamedTuple):
 class Changes:
     """The state of tasks before their first change, and of jobs when the session opened.
 
-    Tasks are noted and restored by runs, as they are changed: a session changes thousands.
+    Tasks are recorded and restored in the runs in which they were changed, because a session
+    changes thousands of them.
     """
 
     def __init__(self, ssn: "session.Session") -> None:
@@ -60,7 +61,7 @@ class Changes:
             self._held[job.key] = job.allocated
 
     def held(self, job: entities.Job) -> resource_vectors.Sum:
-        """What the job's tasks held when the session opened; read-only."""
+        """The resources that the job's tasks held when the session opened; read-only."""
         return self._held.get(job.key, job.allocated)
 
     def rollback(self) -> None:
@@ -84,7 +85,7 @@ class Changes:
         for task in run.tasks:
             by_status.setdefault(task.status, []).append(task)
         for tasks in by_status.values():
-            # Evicted and nominated tasks keep their node; only a task without a node was moved.
+            # A task that had a node before is still on it: sessions move no task between nodes.
             self._session.change_run(tasks, run.status, [task.node for task in tasks])
         for task, node in zip(run.tasks, run.nodes, strict=True):
             task.node = node

@@ -21,8 +21,8 @@ class Extensions(interfaces.Registry):
         self._room_votes: set[extension_points.JobVote] = set()
 
     def add_room_vote(self, vote: extension_points.JobVote, *, by_request: bool) -> None:
-        """Whether the job may become Inqueue (``add_job_enqueueable``), by a vote that counts room
-        for which other admitted jobs wait. It is not called for a job with nodes of its own."""
+        """Like ``add_job_enqueueable``, for a vote by the room that other admitted jobs leave. It
+        is not called for a job for which an AdvanceReservation keeps nodes."""
         self._room_votes.add(vote)
         self.add_job_enqueueable(vote, by_request=by_request)
 
@@ -183,8 +183,8 @@ class Extensions(interfaces.Registry):
         return total
 
     def job_enqueueable(self, job: entities.Job, *, has_own_nodes: bool = False) -> bool:
-        """Whether the plugins vote that the job becomes Inqueue. ``has_own_nodes``: nodes are kept
-        for the job, so votes on room are not requested."""
+        """Whether the plugins vote that the job becomes Inqueue. ``has_own_nodes``: an
+        AdvanceReservation keeps nodes for the job, so votes on room do not count."""
         votes = self.functions(interfaces.JOB_ENQUEUEABLE)
         if has_own_nodes:
             votes = [[vote for vote in tier if vote not in self._room_votes] for tier in votes]
@@ -220,7 +220,7 @@ class Extensions(interfaces.Registry):
 
 
 def _voted(tiers: interfaces.Tiers, *subject: Any) -> bool:
-    """A REJECT decides; else the first tier with a PERMIT; if all abstain, the answer is yes."""
+    """The answer of the first tier with a PERMIT or a REJECT (``interfaces.Combine.VOTE``)."""
     for tier in tiers:
         has_permit = False
         for vote in tier:
@@ -238,8 +238,8 @@ def _agreed(
 ) -> list[entities.Task]:
     """The victims of the first tier whose plugins have a common choice.
 
-    A plugin without a choice, or an empty intersection, ends its tier. Volcano calls the rest of
-    the tier as if no plugin had answered before, and so evicts tasks that a plugin protects.
+    A plugin that chooses no task, or an empty intersection, ends its tier. Volcano calls the rest
+    of the tier as if no plugin had answered before, and so evicts tasks that a plugin protects.
     """
     for tier in tiers:
         agreed: list[entities.Task] | None = None

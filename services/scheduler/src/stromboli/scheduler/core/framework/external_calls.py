@@ -1,7 +1,8 @@
 """Calls of plugins to other processes during a session, and their recorded responses.
 
-A session stays a function of its inputs: the caller is an input, and every response is recorded in
-the order of the requests. With the same responses the session decides the same.
+A session stays a function of its inputs: the function that makes the calls is an input, and every
+response is recorded in the order of the requests. With the same responses the session decides the
+same.
 """
 
 import itertools

@@ -34,9 +34,10 @@ MIN_CACHED_CLASSES = 64
 
 
 class FilterResult:
-    """The results of the predicates, without resources, for all nodes. ``passed``: all checks pass.
-    ``resolvable``: no check rejects the node regardless of evictions. ``is_alone``: a check
-    depends on tasks of all nodes, so that each placement may change it.
+    """The results of the predicates for all nodes; ``fits_idle`` and ``fits_future`` cover
+    resources. ``passed``: nodes that pass all checks. ``resolvable``: nodes that may pass them
+    after evictions. ``is_alone``: a check depends on tasks of all nodes, so that each placement may
+    change it.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class FilterResult:
 
     @property
     def resolvable(self) -> extension_points.Mask:
-        """Which nodes no check rejects regardless of evictions. Computed at each call, since only
-        actions that evict need it."""
+        """The nodes that pass all checks that evictions cannot change. Computed at each call, since
+        only actions that evict need it."""
         mask: extension_points.Mask = np.ones(len(self.passed), np.bool_)
         for check in self.checks[: len(self.checks) - len(self._own)]:
             if check.code is not extension_points.Code.UNSCHEDULABLE:
@@ -181,8 +182,8 @@ class NodeFinder:
     def plugin_checks(
         self, task: entities.Task
     ) -> Iterator[tuple[extension_points.Scope, extension_points.Check]]:
-        """The predicates' checks over all nodes, without those that depend on the job's other
-        tasks; read-only.
+        """The checks of plugins over all nodes, without those of the session itself (topology,
+        cooldowns, reservations); read-only.
         """
         scopes = self._session.scopes
         tests = self._session.flat(interfaces.PREDICATE)
@@ -304,8 +305,8 @@ class NodeFinder:
         return counts
 
     def room(self, task: entities.Task, count: int) -> node_views.Counts | None:
-        """An upper bound of equal tasks, up to ``count``, that nodes can hold once terminating
-        tasks have ended; None if each placement may change the results.
+        """For each node an upper bound of the equal tasks, up to ``count``, that it can hold once
+        terminating tasks have ended; None if each placement may change the results.
         """
         filter_result = self.filter_result(task)
         if filter_result.is_alone:
@@ -321,7 +322,7 @@ class NodeFinder:
     def _room(
         self, task: entities.Task, rows: npt.NDArray[np.intp], count: int
     ) -> node_views.Counts:
-        """Number of equal tasks, up to ``count``, that fit into the idle resources of nodes."""
+        """How many equal tasks, up to ``count``, fit into the idle resources of each row."""
         requested = np.flatnonzero(task.request > 0)
         if not requested.size:
             return np.full(len(rows), count, np.int64)

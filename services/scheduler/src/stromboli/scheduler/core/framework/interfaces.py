@@ -1,8 +1,8 @@
 """The interface of plugins and actions: extension points and their contracts.
 
 A **plugin** registers functions at extension points when it is opened (``Registry``). An **action**
-calls the session, which combines the results of all plugins (``extensions``), and changes it
-through statements. ``session_interfaces`` lists what each may use of a session.
+calls the session, which combines the results of all plugins (``extensions``), and changes the
+session through statements. ``session_interfaces`` lists what each may use of a session.
 
 Contracts that hold for every function that a plugin registers:
 
@@ -10,8 +10,8 @@ Contracts that hold for every function that a plugin registers:
    I/O; ``ssn.now``, ``ssn.seed`` and ``ssn.outside`` replace these, so that a recorded session can
    be replayed.
 2. It changes only the plugin's own state.
-3. An exception, or a call that exceeds the deadline, removes the plugin from the session, which is
-   repeated without it; what the plugin restricts is rejected meanwhile (``plugin_isolation``).
+3. After an exception, or a call that exceeds the deadline, the session is repeated without the job
+   that the call was for, or with a substitute for the plugin that rejects (``plugin_isolation``).
 4. A flag of the configuration can disable each point of a plugin (``Point.flag``); an empty flag
    means that the point cannot be disabled.
 
@@ -48,7 +48,7 @@ class Combine(enum.Enum):
     ALL_OF_FIRST_TIER = "all of the first tier"
     """All plugins of the first tier that has one at this point agree."""
     VOTE = "vote"
-    """A REJECT decides, then the first tier with a PERMIT. If all ABSTAIN, the answer is True."""
+    """The first tier with a PERMIT or REJECT decides; in it, a REJECT wins. Without one: True."""
     LEAST = "least"
     """The smallest number decides."""
     MOST = "most"
@@ -142,7 +142,7 @@ class Plugin(Protocol):
 
 PluginFactory: TypeAlias = Callable[[configuration.PluginOptions], Plugin]
 Action: TypeAlias = "Callable[[session.Session], None]"
-"""An action is a module with ``run(ssn)``: it places, nominates and evicts through statements."""
+"""The function ``run(ssn)`` of an action; it places, nominates and evicts through statements."""
 
 
 # Registration ---------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ Action: TypeAlias = "Callable[[session.Session], None]"
 class Registry:
     """The functions that plugins register, each with the plugin that was opening at the time.
 
-    Each method states the function's contract. ``scopes``: of predicates and node orders."""
+    Each ``add_`` method states the function's contract. ``scopes``: by predicate and node order."""
 
     def __init__(self, tiers: Sequence[Sequence[configuration.PluginOptions]]) -> None:
         self._tiers = tiers
@@ -287,9 +287,8 @@ class Registry:
     ) -> None:
         """(preemptor, candidates) -> victims in the preemptor's queue.
 
-        ``may_have``: rejects other jobs of which ``choose`` returns no task on any node, so that
-        searches skip them. Its answer changes within a session only when tasks are placed or
-        evicted.
+        ``may_have``: False for a job if ``choose`` returns none of its tasks on any node, so that
+        searches skip it. The answer changes within a session only when tasks are placed or evicted.
         """
         self._add_victims(PREEMPTABLE, choose, may_have)
 

@@ -46,8 +46,8 @@ def open_on_model(
     """A session on the cluster model; end it with ``Session.rollback``.
 
     ``cluster``: the time and measurements; its objects are not read. ``seed``, ``decision_limit``,
-    ``calls`` and ``timed`` as in ``session.Session``. O(queues + pending jobs + a few passes over
-    nodes) and what changed.
+    ``calls`` and ``timed`` as in ``session.Session``. O(queues + pending jobs + changed objects),
+    plus a few passes over the nodes.
     """
     with timed(timing.OPENING, ""):
         opened = session.Session(configured, kept, cluster, seed, decision_limit, calls, timed)
@@ -108,6 +108,8 @@ def _distinct(objects: Iterable[Found], complaints: list[str]) -> list[Found]:
     by_key: dict[str, Found] = {}
     for each in sorted(objects, key=lambda each: (each.metadata.key, each.metadata.version)):
         if each.metadata.key in by_key:
-            complaints.append(f"{type(each).__name__} {each.metadata.key} exists twice")
+            complaints.append(
+                f"{type(each).__name__} {each.metadata.key} exists twice; the newer one is used"
+            )
         by_key[each.metadata.key] = each
     return list(by_key.values())

@@ -16,9 +16,9 @@ question                              answer of the substitute
 ====================================  ==================================================
 orders, scores, notes                 nothing: only the choice among nodes may be worse
 a task fits a node, a queue's quota   no: the task is placed nowhere
-a job may enter, be bound, be kept    no
+a job is admitted, bound, nominated   no
 a job may evict, a task is a victim   no: no task is evicted, whatever other tiers decide
-a queue has its share, may reclaim    yes; no
+a queue is overused; it may reclaim   yes; no
 preparations before a bind            unknown, so nothing is placed
 ====================================  ==================================================
 """

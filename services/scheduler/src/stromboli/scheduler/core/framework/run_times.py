@@ -91,7 +91,7 @@ class RunTimes:
             duration = durations.duration(text)
         except ValueError as error:
             self._session.complaints.append(
-                f"PodGroup {job.key}: {keys.RUNNING_ESTIMATE}: {error}; it may run indefinitely"
+                f"PodGroup {job.key}: {keys.RUNNING_ESTIMATE}: {error}; the estimate is ignored"
             )
             return None
         return duration if timedelta(0) < duration < NO_END else None

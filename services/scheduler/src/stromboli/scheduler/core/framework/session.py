@@ -183,17 +183,17 @@ class Session(extensions.Extensions):
                 plugin.close(self)
 
     def rollback(self) -> None:
-        """Undo all changes of the model; ends the session. O(changes + pending jobs)."""
+        """Undo all changes to the model; ends the session. O(changes + pending jobs)."""
         self.changes.rollback()
 
     def release(self) -> None:
-        """Drop all references; the session cannot be used afterwards. Session and plugins refer to
-        each other: otherwise the garbage collector frees the arrays of fifty sessions together,
-        which takes 50 ms with 10,000 nodes."""
+        """Drop all references; the session cannot be used afterwards. Without this call, sessions
+        and plugins keep each other alive until the garbage collector frees about fifty of them
+        together, which takes 50 ms with 10,000 nodes."""
         self.__dict__.clear()
 
     def waiting_jobs(self) -> Iterator[entities.Job]:
-        """The jobs that wait for a decision or need an explanation, in the order of keys."""
+        """The jobs that wait for a decision or need an explanation, ordered by key."""
         return (self.jobs[key] for key in self.waiting)
 
     def unadmitted_jobs(self) -> Iterator[Iterator[entities.Job]]:
@@ -208,7 +208,7 @@ class Session(extensions.Extensions):
         self.resumed.add(job.key)
 
     def skips(self, key: str) -> bool:
-        """Whether the session skips the job, which cannot start."""
+        """Whether the session skips the job because it cannot start."""
         return key in self.model.skipped and key not in self.resumed
 
     @property
@@ -234,8 +234,8 @@ class Session(extensions.Extensions):
         )
 
     def rank_queues(self, names: Iterable[str]) -> ordering.Ranking[entities.Queue]:
-        """Queues that take turns, in the order of ``compare_queues``. After a turn, in which only
-        jobs of the queue itself were placed, the queue is pushed again.
+        """Queues that take turns, in the order of ``compare_queues``. A turn places jobs of its own
+        queue only; the caller pushes the queue again afterwards.
         """
         keys, siblings = self.sort_keys(interfaces.QUEUE_ORDER), self.siblings()
 
@@ -309,7 +309,7 @@ class Session(extensions.Extensions):
     def ordered_victims(
         self, victims: Iterable[entities.Task], preemptor: entities.Task
     ) -> list[entities.Task]:
-        """Victims, the first one to evict at the beginning."""
+        """Victims in the order in which they are evicted."""
 
         def compare(left: entities.Task, right: entities.Task) -> int:
             return self._compare_victims(left, right, preemptor)
@@ -490,7 +490,8 @@ class Session(extensions.Extensions):
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit of decisions is reached; the caller notes jobs in ``untried``."""
+        """Whether the limit of decisions is reached. The caller then adds the jobs that it did not
+        try to ``untried``."""
         decided = len(self.decisions.binds) + len(self.decisions.evictions)
         return self.decision_limit is not None and decided >= self.decision_limit
 

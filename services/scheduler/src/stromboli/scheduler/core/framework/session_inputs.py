@@ -28,8 +28,8 @@ _T = TypeVar("_T")
 
 
 class SessionInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """``decision_limit``: None if the in-flight limit decides. ``measured``: the latest
-    measurements. ``ask``: makes the plugins' external calls.
+    """The inputs of one session besides the cache. ``decision_limit``: None if the in-flight limit
+    decides. ``measured``: the latest measurements. ``ask``: makes the plugins' external calls.
     """
 
     decision_limit: int | None = None

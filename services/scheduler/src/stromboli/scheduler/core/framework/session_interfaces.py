@@ -28,7 +28,7 @@ class SessionForPlugins(Protocol):
     """The session's time; compare with it through ``reached``."""
     seed: int
     total: Any
-    """Allocatable of all nodes, by column."""
+    """The allocatable resources of all nodes: one sum per resource column."""
     resources: resource_columns.Resources
     nodes: nodes.Nodes
     jobs: dict[str, entities.Job]
@@ -87,7 +87,7 @@ class SessionForActions(SessionForPlugins, Protocol):
     def ordered_victims(
         self, victims: Iterable[entities.Task], preemptor: entities.Task
     ) -> list[entities.Task]:
-        """Victims, the first one to be evicted at the beginning."""
+        """Victims in the order in which they are evicted."""
 
     def admit(self, job: entities.Job) -> None:
         """Make the job Inqueue."""

@@ -57,8 +57,8 @@ class Statement:
         self._session.notify_deallocated((task,))
 
     def requeue(self, tasks: Iterable[entities.Task]) -> None:
-        """Make tasks that another statement evicted or nominated pending, as the next session has
-        them. Only for a trial that is discarded."""
+        """Return tasks that another statement evicted or nominated to the status Pending, which
+        they have in the next session. Only for a trial that is discarded."""
         for _, equal in itertools.groupby(tasks, _what_changes_together):
             run = list(equal)
             before, occurred = run[0].status, run[0].eviction_occurred

@@ -73,7 +73,7 @@ class TopologyConstraint:
         self._masks: dict[tuple[str, int], extension_points.Mask] = {}
         self._confined = topology_domains.ROOT_INDEX
         self.most_evicted_in = 8
-        """Number of domains in which gang evictions search for room."""
+        """Maximum number of domains in which the gang actions search for room by evictions."""
         # Called before any plugin's handler; belongs to no plugin.
         ssn.allocate_events.append(self._put)
         ssn.deallocate_events.append(self._take)

@@ -85,8 +85,8 @@ class Plugin:
 
 
 class _Packed(NamedTuple):
-    """What scores read of the nodes for some columns; it does not change within a session.
-    ``counts``: where a node has a resource with a weight; ``is_everywhere``: everywhere."""
+    """The part of the scores' input that does not change within a session, for some columns.
+    ``counts``: where a node has a resource with a weight; ``is_everywhere``: all nodes have all."""
 
     weights: npt.NDArray[np.float64]
     allocatable: resource_vectors.Table

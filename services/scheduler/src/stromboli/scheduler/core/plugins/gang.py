@@ -111,7 +111,7 @@ def _has_surplus(evictor: extension_points.Evictor, other: entities.Job) -> bool
 
 
 def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> extension_points.Victims:
-    """Return, of each job, as many candidates as it has above its minimum."""
+    """Return as many candidates of each job as it has ready tasks above its minimum."""
     left: dict[str, int] = {}
     victims = []
     for task in candidates:
@@ -126,8 +126,8 @@ def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> exten
 
 
 def _missing(job: entities.Job, task: entities.Task | None) -> int:
-    """Return how many tasks the job lacks, or how many its role lacks if the role's minimum is
-    limiting."""
+    """Without a task: 0 if the job can be bound, else 1. With one: how many tasks like it the job,
+    or the task's role if that lacks more, needs for its minimum."""
     if task is None:
         return int(not _ready(job))
     lacking = job.min_available - job.ready - job.pending_best_effort
@@ -165,7 +165,7 @@ def _condition(job: entities.Job) -> scheduling.PodGroupCondition | None:
 
 
 def _put(job: entities.Job, condition: scheduling.PodGroupCondition) -> None:
-    """Keep one condition of each type. An equal condition keeps its transition time."""
+    """Replace the condition of this type, or add it. The controller sets transition times."""
     for at, old in enumerate(job.conditions):
         if old.type == condition.type:
             job.conditions[at] = msgspec.structs.replace(

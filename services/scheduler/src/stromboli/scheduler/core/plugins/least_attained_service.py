@@ -13,15 +13,15 @@ Rules:
    preemption, are in its queue. A job reaches the next level at a known time, and a session runs
    then.
 3. A job that has waited for ``waits-at-most``, since its creation or since it was last evicted,
-   precedes all that have not, in the order of creation. Once it runs, it remains there and is not
-   evicted by rule 2. So no job waits, or loses its work, indefinitely.
+   precedes all that have not, in the order of creation. Once it runs, it keeps this position and is
+   not evicted by rule 2. So no job waits, or loses its work, indefinitely.
 4. Service survives evictions: when a session evicts tasks of a job, the job's service and the time
    are stored in the session's memory, which is on the log, so it survives a restart of the
-   scheduler, too. From then on only later time is added. Service before any other loss of pods,
-   such as a failed node, does not count.
+   scheduler, too. From then on only later time is added. Service is not stored when pods are lost
+   in other ways, such as with a failed node.
 5. A task counts from its start to its end (the time of its condition ``Ready``) or until now.
 
-Arguments: ``resource`` (``nvidia.com/gpu``), of which a job that requests none remains in the first
+Arguments: ``resource`` (``nvidia.com/gpu``): a job that does not request it remains in the first
 level; ``thresholds`` (``1h, 10h``), for one unit of it, ascending; ``waits-at-most`` (24h). Cost:
 O(tasks) for each job that is compared or may be a victim; equal tasks are summed at once. Memory:
 one record for each unfinished job that was evicted.
@@ -101,7 +101,8 @@ class Plugin:
             ssn.remember[NAME] = msgspec.json.encode([each for each in kept if each]).decode()
 
     def _kept(self, record: ServiceRecord) -> ServiceRecord | None:
-        """Return the record for the next session; None once its job has been gone for long."""
+        """Return the record for the next session; None if its job has had no PodGroup for
+        ``KEPT_WITHOUT_JOB``."""
         if record.job in self._session.jobs:
             return msgspec.structs.replace(record, without_job_since=None)
         since = record.without_job_since or self._session.now

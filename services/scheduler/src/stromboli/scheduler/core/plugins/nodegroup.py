@@ -86,8 +86,8 @@ class Plugin:
     def _affinity(
         self, tree: hierarchy.Hierarchy, queue: entities.Queue
     ) -> scheduling.QueueAffinity:
-        """Return the queue's affinity; in a tree of queues, otherwise that of its nearest ancestor
-        with one. Empty if there is none."""
+        """Return the queue's affinity. In a tree of queues, a queue without one inherits it from
+        its nearest ancestor that has one. Empty if there is none."""
         queues = self._session.queues
         above = [] if queue.name in tree.problems else tree.ancestors(queue.name)
         names = [queue.name, *(above if self._is_tree else [])]
@@ -183,8 +183,8 @@ class Plugin:
 def _is_member(affinity: scheduling.QueueAffinity, group: str) -> bool:
     """Return whether tasks of the queue may use the group.
 
-    The affinity must name the group, or the anti-affinity only prefer to avoid it; a required
-    anti-affinity excludes it.
+    They may if the affinity names the group, or if the anti-affinity only prefers to avoid it. A
+    required anti-affinity excludes the group.
     """
     wanted, shunned = affinity.node_group_affinity, affinity.node_group_anti_affinity
     if group in shunned.preferred_during_scheduling_ignored_during_execution:
@@ -209,7 +209,9 @@ def _limits(ssn: session.Session, queue: entities.Queue) -> Limits | None:
             for group, quantities in stated.items()
         }
     except (msgspec.DecodeError, ValueError) as error:
-        ssn.complaints.append(f"queue {queue.name}: {LIMITS_ANNOTATION}: {error}")
+        ssn.complaints.append(
+            f"Queue {queue.name}: {LIMITS_ANNOTATION}: {error}; its tasks are not placed"
+        )
         return Limits({}, {}, is_readable=False)
     return Limits(amounts, {})
 

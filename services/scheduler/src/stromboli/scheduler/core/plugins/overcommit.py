@@ -1,5 +1,5 @@
-"""The plugin ``overcommit``: enqueues jobs until they request more than the cluster has, by a
-factor.
+"""The plugin ``overcommit``: enqueues jobs while their requests fit into the cluster's capacity
+times a factor.
 
 Jobs above the real capacity wait in the phase Inqueue. Resources that a job already holds are not
 counted as inqueue; Volcano counts them twice while pods are placed but do not run yet.

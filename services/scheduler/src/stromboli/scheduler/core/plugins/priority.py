@@ -16,7 +16,7 @@ class Plugin:
         self._jobs: dict[str, entities.Job] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Order jobs, subjobs and tasks, and choose victims of lower priority."""
+        """Order jobs, subgroups and tasks, and choose victims of lower priority."""
         self._jobs = ssn.jobs
         ssn.add_task_order(key=lambda task: -task.priority)
         ssn.add_job_order(key=lambda job: -job.priority)

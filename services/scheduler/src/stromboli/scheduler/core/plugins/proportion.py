@@ -221,7 +221,7 @@ def fair_shares(
 def _water_fill(
     weights: Sequence[int], total: int, floor: Sequence[int], ceiling: Sequence[int]
 ) -> list[float]:
-    """Return the water level of one resource.
+    """Return the amount of one resource that each queue deserves.
 
     A queue takes ``weight x level``, at least its floor and at most its ceiling. The function walks
     the levels at which a queue leaves its floor or reaches its ceiling; up to the next one all

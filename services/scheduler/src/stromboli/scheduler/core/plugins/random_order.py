@@ -37,7 +37,3 @@ class Plugin:
             drawn = hashlib.blake2b(task.key.encode(), key=self._seed, digest_size=8)
             lot = self._lots[task.key] = drawn.digest()
         return lot
-
-
-def _compare(left: bytes, right: bytes) -> int:
-    return (left > right) - (left < right)

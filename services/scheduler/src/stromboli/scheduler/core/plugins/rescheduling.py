@@ -69,7 +69,7 @@ class Plugin:
         ssn.add_victim_tasks(lambda tasks: self._victims(ssn, tasks))
 
     def close(self, ssn: session.Session) -> None:
-        """Store the time of the last run for the next session."""
+        """Does nothing: ``open`` stores the time of the last run."""
 
     def _read(self) -> None:
         text = self._given.text("interval", "5m")

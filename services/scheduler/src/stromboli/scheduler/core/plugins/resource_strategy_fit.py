@@ -23,7 +23,7 @@ WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
 BEST = 100
 DEFAULT_WEIGHT = 10
 GIGABYTE_PER_MILLI = 10**6
-"""Bytes per thousandth of an accelerator and gigabyte of rate; a gigabyte is 10^9 bytes."""
+"""Bytes to keep for a thousandth of an accelerator if the rate is 1 gigabyte (10^9 bytes) each."""
 
 Points = npt.NDArray[np.float64]
 
@@ -204,7 +204,7 @@ class Proportion:
                 memory_left >= idle * memory_rate * GIGABYTE_PER_MILLI
             )
             passed = is_kept | (view.allocatable[column] <= 0)
-            reason = f"proportional of resource {names[column]} check failed"
+            reason = f"node(s) keep cpu and memory for idle {names[column]}"
             checks.append(
                 extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, passed)
             )
@@ -217,7 +217,7 @@ def _annotations(task: entities.Task) -> tuple[str, str]:
 
 
 def _annotation_values(kind: str, text: str) -> dict[str, Strategy]:
-    """Return the values of a pod annotation, by exact names."""
+    """Return the strategies in a pod's annotations, by exact resource names."""
     try:
         weights = decoding.from_json(text, dict[str, int])
     except msgspec.DecodeError:

@@ -13,7 +13,7 @@ from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
 
 NAME = "sharding"
-OUTSIDE = "node isn't in scheduler node shard"
+OUTSIDE = "node(s) are not in this scheduler's NodeShard"
 MODES = ("none", "hard", "soft")
 PREFERRED = 2**55
 """More than the sum of all other scores."""

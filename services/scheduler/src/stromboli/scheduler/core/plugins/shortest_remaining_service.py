@@ -1,4 +1,4 @@
-"""The plugin ``shortest-remaining-service``: jobs that need least are served first.
+"""The plugin ``shortest-remaining-service``: jobs with the least remaining service go first.
 
 The remaining service of a job is what its unfinished tasks still need: for each resource the sum of
 request x remaining run time, as a fraction of the cluster's amount of it; the largest of these

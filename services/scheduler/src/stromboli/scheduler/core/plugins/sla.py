@@ -1,4 +1,4 @@
-"""The plugin ``sla``: jobs wait no longer than their ``sla-waiting-time``.
+"""The plugin ``sla``: jobs are served in the order in which their ``sla-waiting-time`` ends.
 
 A job past its deadline is enqueued and keeps its nominations, regardless of plugins of later
 tiers.

@@ -23,8 +23,8 @@ from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.formats import units
 
-CPU_HIGH = "the CPU load of the node exceeds the upper limit."
-MEMORY_HIGH = "the memory load of the node exceeds the upper limit."
+CPU_HIGH = "node(s) had CPU usage above the threshold"
+MEMORY_HIGH = "node(s) had memory usage above the threshold"
 PERIOD = "10m"
 """The averaging period of measurements; no other is supported."""
 LAG_S = 30

@@ -73,8 +73,9 @@ class DeviceUsage:
                 coming[key] += max(amount - allocated_devices.get(key, 0), 0)
 
     def minimum(self, job: entities.Job) -> units.Amounts:
-        """Return the devices claimed by the tasks of the job's minimum: the first tasks of each
-        role up to its minimum, or of all tasks, in the order of names."""
+        """Return the devices that the job's minimum claims: for each role, the devices of its first
+        task times its minimum; without minimums of roles, those of the first ``min_available``
+        tasks. Tasks without claims are left out; the others are in the order of names."""
         tasks = sorted(job.tasks.values(), key=lambda task: (task.key, task.uid))
         chosen = [task for task in tasks if self._claims.of(task).claims]
         if job.task_min_available:

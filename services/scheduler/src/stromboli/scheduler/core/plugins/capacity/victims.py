@@ -1,8 +1,8 @@
 """Victims that the plugin ``capacity`` allows for reclaim.
 
 A victim's queue keeps its guarantee. It loses only resources that it holds above its deserved
-amount, or of which it deserves none. With a reclaim level the same applies to that many of its
-ancestors, except common ancestors with the reclaimer's queue.
+amount, or that it does not deserve at all. With a reclaim level the same applies to that many of
+its ancestors, except those that it shares with the reclaimer's queue.
 
 In a tree, the order of two queues is the order of their branches: the two queues below their last
 common ancestor. A victim is not allowed if its queue would be served before the reclaimer's queue

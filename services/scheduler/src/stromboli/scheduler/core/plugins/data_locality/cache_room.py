@@ -84,7 +84,7 @@ class CacheRoom:
         return sum(self.size(key) for key in keys_of(requests))
 
     def added_bytes(self, requests: Sequence[DataSetRequest]) -> Bytes:
-        """How many bytes more would be held, by row, with a pod that has these data sets."""
+        """How many more bytes each node would hold with a pod that has these data sets, by row."""
         self._note_sizes(requests)
         added: Bytes = np.zeros(self._length, np.int64)
         for key in keys_of(requests):

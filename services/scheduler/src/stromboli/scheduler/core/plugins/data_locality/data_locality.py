@@ -1,16 +1,16 @@
 """The plugin ``data-locality``: places pods where their data sets are, or can be fetched soon.
 
-- *Score*: the seconds of fetching that a node saves, against a node without any copy, relative to
-  that node's time or to ``data-locality.full-score-time``, whichever is longer. So a few seconds
-  never outweigh other scores.
+- *Score*: the fetch time that a node saves, compared with a node without any copy, divided by the
+  fetch time of such a node or by ``data-locality.full-score-time``, whichever is longer. So a few
+  seconds never outweigh other scores.
 - *Locality* ``Required``: only nodes with complete copies are feasible. The session prefetches for
-  such a gang (``prefetch``), since no node might ever have a copy otherwise.
+  such a gang (``prefetch``): otherwise no node might ever have a copy.
 - *Room*: the data sets of all pods on a node must fit its cache together (``cache_room``).
 - *Sharing*: ``Share`` prefers nodes that have, fetch or are to fetch the data set, ``Spread`` nodes
   that do not. The time to fetch such data sets is not part of the score.
 
 Unknown facts (no report, an unknown size) exclude no node, except where locality is ``Required``.
-Data sets that are claims are placed by the plugin ``predicates``, as any claim.
+Data sets that are claims are left to the plugin ``predicates``, like any claim.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
-"""Estimates how long each node would fetch the data sets of a pod.
+"""Estimates how long each node would need to fetch the data sets of a pod.
 
-The time is the sum over the data sets of missing bytes / rate. A node with a complete copy misses
-nothing, and one that is fetching misses the rest. The rate is the highest of these:
+The time is the sum over the data sets of missing bytes / rate. On a node with a complete copy no
+bytes are missing; on one that is fetching, the rest is. The rate is the highest of these:
 
 - the rate at which the node lately read from origins of the URI's scheme, else ``origin_rate``;
 - ``rack_rate`` or ``zone_rate``, if a node of the same lowest topology domain, or of the same zone,
-  has a complete copy. They are 0, so not used, unless the operator states them: a node fetches from
-  the origin, and only an origin that serves from such caches is faster near a copy.
+  has a complete copy. Both are 0 and unused unless the operator sets them: a node fetches from the
+  origin, and only an origin that serves from such caches is faster near a copy.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ class FetchEstimates:
         return mask
 
     def worst_seconds(self, requests: Sequence[data_sets.DataSetRequest]) -> float:
-        """How long a node without any copy fetches from origins of unmeasured speed."""
+        """Seconds that a node without any copy needs to fetch everything at ``origin_rate``."""
         total = sum(self._size(request) or UNKNOWN_BYTES for request in requests)
         return total / self._rates.origin
 

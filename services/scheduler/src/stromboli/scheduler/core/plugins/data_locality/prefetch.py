@@ -35,7 +35,7 @@ MOST_GANGS = 32
 """Maximum number of gangs for which a session prefetches, in each turn; each costs a few passes
 over nodes."""
 MOST_TRIED = 256
-"""Maximum number of gangs of which a session finds out whether they belong to the first turn."""
+"""Maximum number of waiting gangs that a session considers, the first ones in job order."""
 REQUIRED, PREFERRED = 500, 100
 """Lowest priorities of a gang's data sets: below the priority of data sets of placed pods, which
 wait for their data."""

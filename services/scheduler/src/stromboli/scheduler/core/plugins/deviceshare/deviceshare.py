@@ -250,7 +250,7 @@ class _SessionState:
         return self._requests[task.uid]
 
     def _asked(self, view: node_views.NodeView) -> list[tuple[int, int, int]]:
-        """Yield (index in the answer, row, added tasks) of nodes with GPUs."""
+        """Return (index in the answer, row, added tasks) for each node with GPUs."""
         rows = np.arange(len(self._session.nodes))[view.rows].tolist()
         added = [0] * len(rows) if view.added is None else view.added.tolist()
         gpu_inventory = self._inventory()

@@ -17,7 +17,8 @@ from stromboli.scheduler.core.model import entities, requirements
 from stromboli.scheduler.core.packing import kernels, policies, trace
 from stromboli.scheduler.core.plugins.deviceshare import gpu_devices
 
-Complain = Callable[[entities.Task], gpu_devices.GpuRequest | None]
+RequestOf = Callable[[entities.Task], gpu_devices.GpuRequest | None]
+"""Returns a task's GPU request; None if it has none."""
 _MIB = 2**20
 
 
@@ -37,7 +38,7 @@ class FragmentationPolicy:
         self,
         ssn: session.Session,
         gpu_inventory: Mapping[int, Sequence[gpu_devices.Gpu]],
-        tell: Complain,
+        request_of: RequestOf,
     ) -> None:
         self._nodes = ssn.nodes
         self._models: dict[tuple[str, str, int], int] = {}
@@ -53,7 +54,7 @@ class FragmentationPolicy:
         usual = Counter(
             (gpu_request._replace(exclusive_job="", ids=(), not_ids=()), *_size(task))
             for task in _tasks(ssn, gpu_inventory)
-            if (gpu_request := tell(task)) is not None
+            if (gpu_request := request_of(task)) is not None
         )
         self._mix = _mix(usual, examples)
 
@@ -66,7 +67,7 @@ class FragmentationPolicy:
         task: entities.Task,
         before: int,
     ) -> tuple[gpu_devices.PodAllocation, float] | None:
-        """Like ``gpu_devices.allocate``; the score is 0 to 100, with 50 for a neutral choice.
+        """Like ``gpu_devices.allocate``; the score is 0 to 101, with 50.5 for a neutral choice.
 
         ``before``: the number of equal tasks to be placed first. If negative, its absolute value is
         the number of tasks, this one and later ones, that are already deducted from the node's idle
@@ -87,9 +88,7 @@ class FragmentationPolicy:
             milli = {gpu.uuid: _milli(gpu, demand) for gpu in left}
             return sorted(
                 left,
-                key=lambda gpu: self._update_priorities(
-                    row, room, trial, now, gpu, milli[gpu.uuid]
-                ),
+                key=lambda gpu: self._choice_key(row, room, trial, now, gpu, milli[gpu.uuid]),
             )
 
         allocation = gpu_devices.allocate(
@@ -99,7 +98,7 @@ class FragmentationPolicy:
             return None
         return allocation[0], self._worth(begun, self._measures(row, *room, trial))
 
-    def _update_priorities(
+    def _choice_key(
         self,
         row: int,
         room: tuple[int, int],

@@ -1,7 +1,7 @@
 """Annotation formats: GPUs of nodes, GPU requests of pods, and the GPUs that binds allocate.
 
-There are two formats, whose device plugins read the annotations: ``volcano.sh/gpu-memory`` and
-``gpu-number`` of the GPU share plugin, and ``volcano.sh/vgpu-*`` of the vGPU plugin.
+Two device plugins read these annotations, each in its own format: the GPU share plugin
+``volcano.sh/gpu-memory`` and ``gpu-number``, the vGPU plugin ``volcano.sh/vgpu-*``.
 """
 
 import re
@@ -232,7 +232,8 @@ def _of(container: core.Container, name: str) -> int:
 
 
 def _most(spec: core.PodSpec, name: str) -> int:
-    """Return what the pod needs: the sum of its containers, or the maximum of an init container."""
+    """Return what the pod needs: the sum of its containers, or its largest init container if that
+    needs more."""
     running = sum(_of(container, name) for container in spec.containers)
     return max(running, *(_of(container, name) for container in spec.init_containers), 0)
 

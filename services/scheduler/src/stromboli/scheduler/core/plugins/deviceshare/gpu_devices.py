@@ -37,7 +37,7 @@ class GpuRequest(NamedTuple):
     requests 0.
 
     ``mode``: empty for any. ``types`` and ``not_types``: upper-case parts of a GPU's type. ``ids``
-    and ``not_ids``: GPUs. Empty ``types`` or ``ids`` allow any. ``exclusive_job``: the job whose
+    and ``not_ids``: UUIDs. Empty ``types`` or ``ids`` allow any. ``exclusive_job``: the job whose
     pods share no GPU, empty if they may. ``rules``: no two pods with a common rule share a GPU.
     """
 

@@ -113,7 +113,7 @@ class GpuInventory:
         ]
 
     def _node_gpus(self, row: int, before: _NodeGpus | None) -> _NodeGpus:
-        """Read a node, or reuse what was read of the same objects."""
+        """Read a node, or reuse what was read from the same objects."""
         node = self._session.nodes.objects[row]
         tasks = list(self._session.nodes.tasks[row].values())
         pods = [task.pod for task in tasks]

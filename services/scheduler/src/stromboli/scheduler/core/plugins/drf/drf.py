@@ -104,7 +104,7 @@ class Plugin:
             )
 
     def _is_served_before(self, reclaimer: entities.Job, victim: entities.Task) -> bool:
-        """Return whether the reclaimer's queue comes first also without the victim."""
+        """Return whether the reclaimer's queue comes first even after the victim's eviction."""
         job = self._session.jobs[victim.job]
         with self._tree.charged(job, self._demands.of(victim), -1):
             queues = self._session.queues

@@ -1,9 +1,10 @@
 """Hierarchical dominant resource fairness: queues are compared along their paths.
 
-Leaves are jobs, inner nodes are the components of the queues' paths. The share of a node is that of
-the sum of its children, where each unsaturated child is scaled down to the smallest share among
-them: surplus of one child must not raise the share of the whole branch. A node is saturated once it
-cannot use more: its jobs have all that they request, or a resource that they request is exhausted.
+Leaves are jobs, inner nodes are the components of the queues' paths. The share of an inner node is
+computed from the sum of its children, with each unsaturated child scaled down to the smallest share
+among them: the surplus of one child must not raise the share of the whole branch. A node is
+saturated once it cannot use more: its jobs have all that they request, or a resource that they
+request is exhausted.
 
 Source: Bhattacharya et al., Hierarchical Scheduling for Diverse Datacenter Workloads, SoCC 2013.
 """
@@ -33,7 +34,7 @@ class Branch:
 
 
 class Tree:
-    """The paths of queues. A comparison recomputes what has changed before.
+    """The paths of queues. A comparison first recomputes what has changed.
 
     A change costs O(path) at the next comparison, or O(tree) if a resource is exhausted or becomes
     available again.
@@ -74,9 +75,9 @@ class Tree:
             self.charge(job, demand, -times)
 
     def compare(self, left: entities.Queue, right: entities.Queue) -> int:
-        """Compare two queues at the first level where their paths differ: unsaturated before
-        saturated, then the smaller weighted share. Negative if left comes first; a queue without a
-        path equals all others."""
+        """Compare two queues level by level along their paths, until one level decides: unsaturated
+        before saturated, then the smaller weighted share. Negative if left comes first; a queue
+        without a path equals all others."""
         self._refresh()
         for first, second in zip(self._branches_of(left), self._branches_of(right), strict=False):
             if first.is_saturated != second.is_saturated:

@@ -1,4 +1,5 @@
-"""The plugin ``conformance``: never evicts pods that are critical for the cluster."""
+"""The plugin ``conformance``: protects pods that are critical for the cluster from preemption and
+reclaim."""
 
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
     def open(self, ssn: session.Session) -> None:
-        """Remove critical pods from all candidates."""
+        """Remove critical pods from the candidates of preempt, reclaim and their gang forms."""
         ssn.add_preemptable(lambda preemptor, candidates: _spared(candidates))
         ssn.add_reclaimable(lambda reclaimer, candidates: _spared(candidates))
         ssn.add_unified_evictable(lambda action, job, candidates: _spared(candidates))

@@ -4,9 +4,9 @@ much notice.
 - ``minimum-run-time`` (none): a task is not a victim before it has run for this time.
 - ``eviction-notice`` (none): a victim is notified this long before its termination.
 - ``cycle-window`` (``10m``): a job does not evict tasks of a job for which it was evicted itself
-  within the window, directly or through others. A job also does not evict another more often than
-  it has tasks, since others take the room then. Otherwise two jobs that cannot both run could evict
-  each other without end.
+  within the window, directly or through others. A job also evicts tasks of another job in no more
+  sessions than it has tasks: if that does not suffice, other jobs take the room. Otherwise two jobs
+  that cannot both run could evict each other without end.
 
 A Queue's annotations ``stromboli.sh/minimum-run-time`` and ``stromboli.sh/eviction-notice``
 override the arguments. Those of a PodGroup (copied from its Job) override both, up to the queue's
@@ -98,8 +98,8 @@ class Plugin:
         return True
 
     def _is_futile(self, job: entities.Job, victim: str) -> bool:
-        """Return whether the victim was evicted for the job more often than the job has tasks:
-        another job must have taken the room each time."""
+        """Return whether the victim was evicted for the job in as many sessions as the job has
+        tasks: other jobs must have taken the room."""
         edge = self._edges.get((job.uid, victim))
         return edge is not None and edge.times >= len(job.tasks) and edge.at != self._session.now
 

@@ -61,8 +61,9 @@ class Plugin:
         self._timeout_s = _timeout(arguments).total_seconds()
         self._managed = _managed(arguments)
         if not self._prefix.startswith(("http://", "https://")) and any(self._verbs.values()):
-            arguments.record_invalid(
-                "extender.urlPrefix", self._prefix, "a URL with http://", "nothing"
+            arguments.complaints.append(
+                f"plugin extender: arguments.extender.urlPrefix: {self._prefix!r} is not an "
+                "http:// or https:// URL; no request is sent"
             )
             self._verbs = dict.fromkeys(_VERBS, "")
         self._complaints = arguments.complaints
@@ -218,7 +219,7 @@ class Plugin:
         return statuses
 
     def _failed(self) -> str:
-        return f"the extender does not respond: {self._problem}"
+        return f"the extender failed: {self._problem}"
 
     def _scores(
         self, task: entities.Task, view: node_views.NodeView
@@ -340,7 +341,7 @@ class _FilterCache:
             [entities.Task, Sequence[int]], list[tuple[str, extension_points.Code] | None]
         ],
     ) -> None:
-        """Request results for changed nodes, of those that could ever take the task."""
+        """Request results for the changed nodes among those that could ever take the task."""
         nodes = ssn.nodes
         is_due = np.ones(len(nodes), np.bool_)
         if self._position >= 0:

@@ -30,7 +30,7 @@ STATUSES: Mapping[entities.Status, int] = {
         )
     )
 }
-"""Status -> Volcano's number of it."""
+"""Status -> Volcano's number for it."""
 
 
 def resource(

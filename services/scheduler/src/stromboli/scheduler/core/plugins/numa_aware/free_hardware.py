@@ -46,8 +46,8 @@ CachedHardware = dict[str, _NodeHardware]
 
 
 class FreeHardware:
-    """``reports``: row -> the node's report. A node's pods are read on demand, and again in later
-    sessions only after a change (``kept``)."""
+    """The free hardware of nodes by row. ``reports``: row -> the node's report. A node's pods are
+    read on demand, and again in later sessions only after a change (``kept``)."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class FreeHardware:
         self.changed.append(row)
 
     def uncertain(self, row: int) -> frozenset[str]:
-        """Return the resources of which a pod on the node has unknown devices."""
+        """Return the resources for which the devices of some pod on the node are unknown."""
         self.room(row)
         return self._uncertain[row]
 

@@ -21,7 +21,7 @@ from stromboli.scheduler.core.plugins.numa_aware import free_hardware
 NAME = "numa-aware"
 BEST = 100
 MAX_CACHED = 100_000
-"""The number of results cached between sessions, over all kinds of requests."""
+"""Maximum number of results cached between sessions, over all kinds of requests."""
 NO_REPORT = "node(s) had no report of their CPU topology"
 NOT_STATIC = "node(s) had a CPU manager policy other than static"
 OTHER_POLICY = "node(s) had a topology manager policy other than the required one"

@@ -1,7 +1,7 @@
 """The devices of a cluster: the nodes that reach them, and their allocation to claims.
 
-Devices are allocated as a whole. Devices of a node for several requests at once are a bipartite
-matching; the search finds one if it exists.
+Devices are allocated as a whole. The assignment of a node's devices to several requests is a
+bipartite matching; the search finds one if it exists.
 """
 
 import itertools
@@ -44,15 +44,15 @@ class DeviceSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceRequest(msgspec.Struct, frozen=True):
-    """The request of one claim: for each of its requests the first available alternative, and
-    constraints that devices agree on an attribute."""
+    """What one claim requests. ``requests``: the alternatives of each request, the preferred one
+    first. ``constraints``: the attributes on which devices must agree."""
 
     requests: tuple[tuple[DeviceSpec, ...], ...]
     constraints: tuple[resource.DeviceConstraint, ...] = ()
 
 
 AllocatedDevices: TypeAlias = tuple[tuple[DeviceSpec, Device], ...]
-"""The devices of a node for one request."""
+"""The devices of a node for one claim."""
 
 
 class Inventory:

@@ -75,7 +75,7 @@ class VolumeInventory:
     def choose(
         self, claims: Sequence[storage.PersistentVolumeClaim], row: int
     ) -> Iterator[tuple[storage.PersistentVolumeClaim, str]]:
-        """Return (claim, volume) for this node; the volume is empty if one must be provisioned."""
+        """Yield (claim, volume) for this node; the volume is empty if one must be provisioned."""
         used: set[str] = set()
         for claim in _by_size(claims):
             names = (each.metadata.name for each in self._candidates(claim))
@@ -171,7 +171,7 @@ def _suits(volume: storage.PersistentVolume, claim: storage.PersistentVolumeClai
 def _by_size(
     claims: Sequence[storage.PersistentVolumeClaim],
 ) -> list[storage.PersistentVolumeClaim]:
-    """Order volumes by size: small ones first, which leaves large ones to others."""
+    """Order claims by size: small ones first, so that large volumes are left to large claims."""
     return sorted(claims, key=lambda each: (_wanted(each), each.metadata.name))
 
 

@@ -142,7 +142,8 @@ class Plugin:
         before = self._plans.pop(job.key, None)
         self._note_change()
         plan = None if job.is_refused_by_queue else self._earliest_reservation(job, before)
-        # It would fit on idle nodes but was not placed: it waits for something other than nodes.
+        # A plan that starts now means that the job fits on idle nodes. It was not placed there, so
+        # it waits for something other than nodes.
         if plan is not None and (plan.start != self._session.now or job.waiting):
             self._add_reservation(plan)
         return ""
@@ -174,8 +175,8 @@ class Plugin:
         self._asked.clear()
 
     def _vote(self, job: entities.Job) -> int:
-        """Permit enqueueing a job with a reservation, regardless of inqueue jobs that need the same
-        room."""
+        """Permit enqueueing a job whose reservation has begun, regardless of inqueue jobs that need
+        the same room."""
         self._restore_reservations()
         plan = self._plans.get(job.key)
         is_due = plan is not None and plan.start is not None and self._session.reached(plan.start)
@@ -365,8 +366,8 @@ class Plugin:
     def _leaves_enough(
         self, task: entities.Task, plan: start_estimate.Reservation, view: node_views.NodeView
     ) -> extension_points.Mask:
-        """Return the nodes with room for the task besides the resources reserved at the start
-        time."""
+        """Return the nodes with room for the task in addition to the resources reserved at the
+        start time."""
         reserved_amounts = self._reserved_at(plan, task.job)[:, view.rows]
         room = view.future_idle + self._ended_at(plan)[:, view.rows] - reserved_amounts
         is_free: extension_points.Mask = ~np.any(reserved_amounts > 0, axis=0)

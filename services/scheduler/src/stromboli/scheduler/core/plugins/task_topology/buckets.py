@@ -37,7 +37,7 @@ class TaskAffinity(msgspec.Struct, frozen=True):
 
     def affinity(self, task: str, others: Mapping[str, int], *, only_away: bool = False) -> int:
         """Return the number of the other tasks to which the task has affinity, less the number to
-        which it has anti-affinity."""
+        which it has anti-affinity. ``others``: task -> count. ``only_away``: ignore affinity."""
         affine = () if only_away else self.affine.get(task, ())
         anti_affine = self.anti_affine.get(task, ())
         return sum(others.get(name, 0) for name in affine) - sum(
@@ -173,8 +173,8 @@ class JobBuckets:
         return self.preferences.rank.get(task.role, 0), self.preferences.priority.get(task.role, 0)
 
     def _best_bucket(self, task: entities.Task) -> Bucket:
-        """Return the bucket with the highest affinity, among equals, the smallest request; a new
-        bucket if all have anti-affinity."""
+        """Return the bucket with the highest affinity, of equal ones the one with the smallest
+        request; a new bucket if all have anti-affinity."""
         liked = [(self.preferences.affinity(task.role, each.names), each) for each in self.buckets]
         best = max((affinity for affinity, _ in liked), default=-1)
         if best < 0:

@@ -51,7 +51,7 @@ class Plugin:
             wanted = buckets.task_affinity(annotations, roles | set(job.task_min_available))
         except buckets.AffinityError as error:
             self._session.complaints.append(
-                f"PodGroup {job.key}: {error}: the affinities are ignored"
+                f"PodGroup {job.key}: {error}; the affinities are ignored"
             )
             return
         if wanted is not None:

@@ -21,7 +21,7 @@ from stromboli.shared import keys
 NAME = "tdm"
 ELIGIBLE_POINTS = 100
 PERIOD = timedelta(minutes=1)
-NOT_ALLOWED = "not allow to dispatch to revocable node"
+NOT_ALLOWED = "node(s) in a revocable zone, which takes only revocable pods"
 
 
 class Plugin:
@@ -93,9 +93,9 @@ class Plugin:
     def _closed(self, name: str) -> str:
         """Return why the zone takes no tasks now; empty if it is open."""
         if name not in self._zones:
-            return f"revocable zone {name} not support"
+            return f"node(s) in revocable zone {name}, which has no configured hours"
         if name not in self._active:
-            return f"current time beyond revocable zone {name}:{self._zones[name].text}"
+            return f"node(s) in revocable zone {name} outside its hours {self._zones[name].text}"
         return ""
 
     def _score(
@@ -157,8 +157,8 @@ class Plugin:
 
 
 LONGEST_COUNT = 10
-"""Maximum number of digits of a count: annotations may contain any text, and integers with
-thousands of digits are costly."""
+"""Counts with this many digits or more are ignored: annotations may contain any text, and integers
+with thousands of digits are costly."""
 
 
 def _budget(job: entities.Job) -> int:
