@@ -1,8 +1,8 @@
 """Topology domains of the network over the rows of a session's nodes.
 
-Domains are numbered in preorder: the descendants of a domain have the numbers from its own up to
-its ``end``. The lowest common domain of several domains is computed from the lowest and highest of
-their numbers.
+Domains are numbered in preorder: a domain and its descendants have the numbers from its own up to,
+but not including, its ``end``. The lowest common domain of several domains is computed from the
+lowest and highest of their numbers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
