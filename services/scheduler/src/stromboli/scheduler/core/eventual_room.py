@@ -2,7 +2,7 @@
 
 A node is *eligible* for a task if all of these hold:
 
-1. It passes every check whose result stays when the tasks of other gangs end (``Check.is_lasting``):
+1. It passes each check whose result stays when the tasks of other gangs end (``Check.is_lasting``):
    labels, taints, volumes, host ports of pods without a gang, AdvanceReservations.
 2. If no gang has pods on it, it passes all other checks as well. A check that depends on tasks of
    other nodes counts only if no gang has pods anywhere.

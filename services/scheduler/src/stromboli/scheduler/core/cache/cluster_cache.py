@@ -399,7 +399,7 @@ class ClusterCache:
         self._settle_references()
 
     def _settle_references(self) -> None:
-        """Update claims, and pods and PodGroups that were refused for too many unknown resources."""
+        """Update claims, and pods and PodGroups refused because of too many unknown resources."""
         if self.claims.refresh():
             self._request_session_if_waiting()
         for owner, key in self.model.resources.take_retriable():
