@@ -166,8 +166,8 @@ class Engine:
 
     @property
     def replaced_by(self) -> str:
-        """Says which scheduler opened the log after this one, and at which offset; empty if there
-        is none."""
+        """Names the scheduler that opened the log after this one, and the offset of its record;
+        empty if there is none."""
         has_successor = self._epoch is not None and self._opened_last > self._epoch
         return self._successor if has_successor else ""
 

@@ -190,7 +190,7 @@ class Forecast:
         }
 
     def run(self) -> DrawnStarts:
-        """Simulate until all watched gangs have started, ``Options.first`` of them have, nothing
+        """Simulate until all watched gangs, or ``Options.first`` of them, have started, nothing
         more can happen, or the horizon is reached."""
         self._run_sessions()
         reasons = {key: self._scheduler.reason(key) for key in self._watched}

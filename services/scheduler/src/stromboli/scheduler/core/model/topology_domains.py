@@ -89,7 +89,7 @@ class TopologyTree:
         yield ROOT_INDEX
 
     def common(self, some: Iterable[int]) -> int:
-        """The lowest domain that contains all of these; at least one is given."""
+        """The lowest domain that contains all of these (one or more)."""
         domains = list(some)
         first, last = min(domains), max(domains)
         return next(each for each in self.path_to_root(first) if self.is_inside(last, each))

@@ -88,7 +88,10 @@ def replay_sessions(
             continue
         how = instead or known.get(session_record.configuration)
         if how is None:
-            problem = f"no configuration with the digest {session_record.configuration} was given"
+            problem = (
+                f"no given configuration has the digest {session_record.configuration}: pass it "
+                "with --config FILE"
+            )
             yield ReplayedSession(record=session_record, recorded=recorded, problem=problem)
             continue
         missing = {
