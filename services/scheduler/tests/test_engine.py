@@ -138,7 +138,7 @@ def test_a_scheduler_that_opens_the_log_later_replaces_this_one() -> None:
     )
     step = made.step([batch(record)], builders.NOON, may_decide=True)
     assert step.publication is None
-    assert made.replaced_by == f"other leads since offset {EPOCH + 1} of scheduling.decisions"
+    assert made.replaced_by == f"other has led since offset {EPOCH + 1} of scheduling.decisions"
 
 
 def test_nothing_is_decided_under_a_scheduler_name_with_a_competitor() -> None:

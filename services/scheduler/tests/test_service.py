@@ -122,7 +122,7 @@ async def test_a_replaced_scheduler_without_a_lease_decides_nothing(
         await is_ready(health)
         await other_services.bus.open_writer("scheduler", "successor")
         await has_problem(health, "lease")
-    assert "successor leads since" in health.notes["role"]
+    assert "successor has led since" in health.notes["role"]
 
 
 async def test_no_more_is_in_flight_than_the_limit_until_outcomes_arrive(

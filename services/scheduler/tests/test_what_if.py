@@ -126,7 +126,7 @@ def test_more_nodes_start_the_job_at_once() -> None:
     answer = ask(make_cluster(waiting("first", 1), waiting("me", 2)), None, nodes=2)
     assert (answer.present.p50_s, answer.changed.p50_s) == (4200, 0)
     (note,) = answer.notes
-    assert note == "2 empty nodes with 1 cpu, 32Gi memory, as 1 of the cluster's nodes have"
+    assert note == "2 empty nodes with 1 cpu, 32Gi memory, like 1 of the cluster's nodes"
 
 
 def test_a_gang_whose_plan_is_announced_starts_as_any_other() -> None:
@@ -149,7 +149,9 @@ def test_added_nodes_are_of_the_kind_that_takes_the_pods() -> None:
     requested = messages.WhatIfAsked(pod_group="default/me", present=gang, nodes=1, until=UNTIL)
     case = what_if.changed_case(make_cluster(waiting("me", 2), nodes=nodes), requested)
     assert [node.metadata.labels for node in case.cluster.nodes][4:] == [{"pool": "gpu"}]
-    assert case.notes[0].startswith("1 empty nodes with 2 cpu, 32Gi memory, 4 nvidia.com/gpu, as 1")
+    assert case.notes[0].startswith(
+        "1 empty node with 2 cpu, 32Gi memory, 4 nvidia.com/gpu, like 1"
+    )
 
 
 def test_a_request_beyond_every_node_can_never_fit() -> None:

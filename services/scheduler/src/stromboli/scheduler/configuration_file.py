@@ -31,7 +31,7 @@ class ConfigurationFileError(ValueError):
 
 
 def load_default(registry: plugins.Registry) -> LoadedConfiguration:
-    """The configuration without a file."""
+    """The built-in configuration, for a scheduler without a configuration file."""
     checked = config_dry_run.dry_run(config_reader.DEFAULT, registry.find, registry.names)
     return LoadedConfiguration(checked.configuration, "built in")
 
@@ -73,7 +73,8 @@ class ConfigurationFile:
     def read_if_changed(self) -> LoadedConfiguration | None:
         """Read and parse the file; None if its content is the same as the last time.
 
-        Raises ConfigurationFileError, once for each content that cannot be used.
+        Raises ConfigurationFileError if the content cannot be used. The next call with the same
+        content returns None.
         """
         try:
             content: bytes | str = self.path.read_bytes()

@@ -155,9 +155,9 @@ class Engine:
     def lead(self, epoch: int, opened_at: int, ends: Mapping[str, int]) -> None:
         """Lead as the writer of this epoch. Call it in the core thread.
 
-        Sessions run once the epoch's own ``opened`` record and everything before ``ends`` (topic
-        -> offset) is read: decisions of the previous leader count only together with the pods that
-        the previous leader had read.
+        Sessions run once the epoch's own ``opened`` record and all records before ``ends`` (topic
+        -> offset) have been read: a session that sees decisions of the previous leader must also
+        see the pods that they are based on.
         """
         self._epoch = epoch
         self._required_offsets = dict(ends)
@@ -166,9 +166,8 @@ class Engine:
 
     @property
     def replaced_by(self) -> str:
-        """The scheduler that opened the log after this one, and its host; empty if there is
-        none.
-        """
+        """Names the scheduler that opened the log after this one, and the offset of its record;
+        empty if there is none."""
         has_successor = self._epoch is not None and self._opened_last > self._epoch
         return self._successor if has_successor else ""
 
@@ -283,7 +282,7 @@ class Engine:
             message = None
         name = message.instance if isinstance(message, log.Opened) else "another scheduler"
         self._opened_last = epoch
-        self._successor = f"{name} leads since offset {record.offset} of {record.topic.name}"
+        self._successor = f"{name} has led since offset {record.offset} of {record.topic.name}"
 
     def _health_problems(self, at_s: float) -> dict[str, str | None]:
         max_age_s = self._sync_max_age.total_seconds()
@@ -382,8 +381,9 @@ class Engine:
     def _with_wanted_data(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication with changes of the data sets that caches of nodes should contain.
-        Changes wait until decisions are read back, so that no data set is missing meanwhile."""
+        """The publication, plus changes of the data sets that node caches should contain. A
+        publication with decisions gets none: the data sets of its pods are known only when the
+        decisions are read back."""
         if publication is not None and publication.decisions:
             return publication
         changes = self.cache.wanted_data.take_changes(self.cache.model)

@@ -60,7 +60,7 @@ class SessionDurations:
 
 
 class Instruments:
-    """The instruments of one meter, and histograms in the registry that it is read from."""
+    """The metrics of sessions: instruments of ``meter``, and histograms in ``registry``."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Instruments:
         def histogram(name: str, description: str) -> metrics.Histogram:
             return meter.create_histogram(f"{PREFIX}{name}_milliseconds", description=description)
 
-        # Else each histogram has a second series with the time of its creation.
+        # Otherwise each histogram has a second series with the time of its creation.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
         def of_parts(name: str, description: str, *labels: str) -> prometheus_client.Histogram:
@@ -144,7 +144,8 @@ class Instruments:
                 self._victims.set(len(statement.evictions))
 
     def set_waiting(self, explained: Iterable[messages.PodGroupExplained], unanswered: int) -> None:
-        """Set the number of waiting PodGroups by tier, and of decisions in flight."""
+        """Set the number of waiting PodGroups by queue and tier, and ``unanswered``: binds and
+        evictions without an outcome."""
         self._unanswered.set(unanswered)
         self._waiting = Counter((each.queue, each.tier) for each in explained)
 

@@ -58,7 +58,7 @@ class Prometheus:
     """A client of one Prometheus server. An async context manager."""
 
     def __init__(self, source: configuration.Metrics) -> None:
-        # Without the address, which raises here when it is no URL.
+        # The client does not get the address, because an invalid URL would raise here.
         self._http = httpx.AsyncClient(verify=source.is_certificate_checked, timeout=TIMEOUT_S)
         self._url = f"{source.address}/api/v1/query"
 

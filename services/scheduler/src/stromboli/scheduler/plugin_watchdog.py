@@ -30,7 +30,8 @@ from stromboli.shared.runtime import telemetry
 _CHECKS_PER_DEADLINE = 10
 """Samples of the stack within a deadline."""
 WAIT_FACTOR = 12
-"""Deadlines of real time after which a call is stopped that has used less CPU time."""
+"""Number of deadlines in real time after which a call is stopped even if it has used less CPU
+time."""
 
 
 def thread_cpu_s(thread: int) -> float:

@@ -43,11 +43,12 @@ MAX_BUFFERED_BATCHES = 8
 """Limit of batches read while the core thread is busy: the core thread need not wait for the log,
 and a start with a large log does not fill the memory."""
 MAX_DRAFTS_PER_APPEND = 1000
-"""Limit of explanations in one append; a larger append would delay decisions."""
+"""Limit of explanations in one append, because a larger append would delay decisions; also the
+limit of dead letters that a standby keeps."""
 DURATIONS_EVERY_S = 30.0
 """Interval at which the durations of sessions are published, for system health."""
 EMPTY_BATCH = port.Batch(records=(), position=port.START, caught_up=False)
-"""A batch without records, with which the engine runs a step."""
+"""A batch without records. It makes the engine run a step."""
 
 _refused = telemetry.meter.create_counter(
     "stromboli.scheduler.configurations.refused",
@@ -128,7 +129,7 @@ async def _run_term(
         extenders.ExtenderClient() as ask,
         plugin_watchdog.PluginWatchdog(
             settings.plugin_deadline_s
-        ) as watched,  # stops the plugin calls that the end of the thread waits for
+        ) as watched,  # ends after the core thread, which may be waiting for a plugin to return
         ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread,
     ):
         loop = asyncio.get_running_loop()
@@ -180,7 +181,7 @@ class Reconfigurable(Protocol):
 async def _load_when_usable(
     file: configuration_file.ConfigurationFile, settings: SchedulerSettings, health: runtime.Health
 ) -> configuration_file.LoadedConfiguration:
-    """Wait until the file is valid. No session runs before, not even with the defaults."""
+    """Wait until the file is valid. Until then no session runs, not even with the defaults."""
     while True:
         try:
             loaded = await asyncio.to_thread(file.read_if_changed)
@@ -273,7 +274,7 @@ class Scheduler:
         await self._inbox.put(EMPTY_BATCH)
 
     def forecast_source(self) -> forecaster.Source:
-        """The inputs and outputs of forecasts. A standby has no pending gangs to forecast."""
+        """The inputs and outputs of forecasts. In a standby, ``pending`` returns no gangs."""
         loop = asyncio.get_running_loop()
 
         cache = self._engine.cache
@@ -299,9 +300,8 @@ class Scheduler:
         )
 
     def what_if_source(self, forecasters: Sequence[forecaster.Forecaster]) -> what_ifs.Source:
-        """The inputs and outputs of questions about pending jobs. ``forecasters``: the widening of
-        ranges that the first of them has learned is used; without forecasters, the initial
-        widening."""
+        """The inputs and outputs of what-if answers. Their ranges use the widening that the first
+        of ``forecasters`` has learned; without forecasters, the initial widening."""
         forecasts = self.forecast_source()
         return what_ifs.Source(
             lambda: self._writer is not None,

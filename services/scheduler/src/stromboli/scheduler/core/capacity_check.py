@@ -52,10 +52,10 @@ class CapacityCheck:
         return f"can never fit: {problem}" if problem else ""
 
     def _of_pods(self, job: entities.Job) -> str:
-        """Return why one of the job's pods can never fit; empty if each may fit. A job with a
-        single pod is checked by its PodGroup before the pod is created: the controller writes what
-        the minimum of pods requests. Other authors may ask for more than that, such as Spark's
-        operator for a driver with its executors.
+        """Return why one of the job's pods can never fit; empty if each may fit. A job that needs a
+        single pod is checked by its PodGroup before the pod is created: the controller writes the
+        request of that pod to minResources. Other clients may write more, such as Spark's operator,
+        which adds the executors to the driver.
         """
         if not job.tasks and job.min_available == 1 and kinds.JOBS.controls(job.pod_group):
             return "" if job.min_request is None else self._of_request(job.min_request.tolist())
@@ -119,8 +119,8 @@ class CapacityCheck:
 
 
 def _minimum(job: entities.Job) -> list[int] | None:
-    """What the gang needs to start: its PodGroup's minResources, or the sum of its pods if it needs
-    all of them."""
+    """The gang's minimum request: its PodGroup's minResources, or the sum of its pods if it needs
+    all of them; None if it is not known."""
     if job.tasks and len(job.tasks) <= job.min_available:
         total: list[int] = job.total_request.tolist()
         return total
@@ -131,7 +131,7 @@ def _minimum(job: entities.Job) -> list[int] | None:
 
 
 def _asked(request: Iterable[int]) -> Iterator[int]:
-    """Columns of the requested resources, without pod counts, which nodes limit."""
+    """Columns of the requested resources, without the number of pods."""
     return (
         column
         for column, amount in enumerate(request)

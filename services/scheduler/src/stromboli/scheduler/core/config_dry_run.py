@@ -1,8 +1,8 @@
 """Dry run of a configuration: a session over an empty cluster.
 
 Plugins and actions read their arguments themselves, so an argument that none of them reads is
-unknown, and no list of arguments has to be maintained. A wrong argument causes a warning and its
-default applies, as in Volcano, whose running configurations contain such errors.
+unknown, and no list of arguments has to be maintained. A wrong argument causes a warning, and its
+default applies, as in Volcano: configurations in use there contain such errors.
 """
 
 from collections.abc import Collection, Iterator, Mapping

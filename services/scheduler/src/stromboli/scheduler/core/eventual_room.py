@@ -2,12 +2,12 @@
 
 A node is *eligible* for a task if all of these hold:
 
-1. No check refuses it that stays when the tasks of other gangs end (``Check.is_lasting``): labels,
-   taints, volumes, host ports of pods without a gang, AdvanceReservations.
-2. No check refuses it at all, if no gang has pods on it. A check that depends on tasks of other
-   nodes counts only if no gang has pods anywhere.
-3. The request fits what the node has, without the requests of pods that belong to no gang, such as
-   those of a DaemonSet.
+1. It passes each check whose result stays when the tasks of other gangs end (``Check.is_lasting``):
+   labels, taints, volumes, host ports of pods without a gang, AdvanceReservations.
+2. If no gang has pods on it, it passes all other checks as well. A check that depends on tasks of
+   other nodes counts only if no gang has pods anywhere.
+3. The request fits the allocatable resources of the node minus the requests of pods that belong to
+   no gang, such as those of a DaemonSet.
 
 A gang is *obstructed* if its pods exist and
 

@@ -21,7 +21,7 @@ from stromboli.shared.messages import scheduling as messages
 
 _UNBOUND = (entities.Status.PENDING, entities.Status.PIPELINED, entities.Status.ALLOCATED)
 """Statuses of tasks that are not bound after a session; an Allocated task waits for its gang."""
-_FOR_WANT_OF_ROOM: Collection[messages.Tier] = ("enqueue", "resources", "share", "predicates")
+_SHORT_OF_ROOM: Collection[messages.Tier] = ("enqueue", "resources", "share", "predicates")
 """Tiers of gangs that wait for free resources, unless they can never fit."""
 _MAX_NAMED_PODS = 3
 """Largest number of pods that a text names."""
@@ -58,10 +58,10 @@ def explain_waiting(
     """Explain all waiting gangs after a closed session; return what differs from the topic.
 
     ``creation_grace``: age until which a PodGroup may lack pods without an explanation.
-    ``partial``: gangs of which only a part was started. ``backing_off``: gangs that the session
-    skipped because their decisions were refused. ``awaiting_plan``: gangs whose plan
-    follows; they get no explanation. O(waiting jobs), with a small constant for jobs that the
-    session skipped because their queue did not admit them.
+    ``partial``: gangs that were started only in part. ``backing_off``: gangs that the session
+    skipped because their decisions were refused. ``awaiting_plan``: gangs whose plan follows; they
+    get no explanation. O(waiting jobs), with a small constant for jobs that the session skipped
+    because their queue did not admit them.
     """
     gone = cache.explained.keys() - cache.waiting
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(gone)
@@ -94,7 +94,7 @@ def explain_waiting(
         else:
             gang = (partial or {}).get(key)
             explanation = _explanation(closed, job, blocking, free, gang)
-            if blocking.tier in _FOR_WANT_OF_ROOM:
+            if blocking.tier in _SHORT_OF_ROOM:
                 explanation = _with_capacity(explanation, capacity.reason(job))
             now[key] = explanation
     return ExplanationChanges(
@@ -119,7 +119,7 @@ def _names_refusal(
 def _with_capacity(
     explanation: messages.PodGroupExplained, reason: str
 ) -> messages.PodGroupExplained:
-    """The explanation of a gang that can never fit, which has precedence; else unchanged.
+    """The explanation, changed if the gang can never fit: this reason takes precedence.
 
     The session's explanation of a gang that is not admitted names the current usage of its queue,
     which would mislead: an empty queue would not have room for the gang either.
@@ -364,8 +364,8 @@ class _FreeResources:
     def shortages(
         self, job: entities.Job, blocking: BlockingReason
     ) -> tuple[messages.Shortage, ...]:
-        """The amounts that the gang needs to start, that are free, and that exist, for each
-        resource that is short.
+        """For each resource that is short: the amount that the gang needs to start, the free
+        amount, and the total amount of all nodes.
 
         For a running gang, the needed amounts are those of its pending surplus tasks. If the queue
         blocks the gang, the queue's share is included.

@@ -19,7 +19,7 @@ What a session changes
        ``isolate`` then builds it again from the snapshots, without the objects that the step failed
        on.
     2. *Unschedulable gangs*: which gangs later sessions may skip. Skipping saves time and changes
-       no decision, as a gang is skipped only if another attempt is bound to fail.
+       no decision, as a gang is skipped only if another attempt would fail.
     3. *The failure history* of plugins, if one is passed.
     4. *Quarantine*, if an attempt failed.
 
@@ -31,7 +31,7 @@ Complexity
     is filtered and scored once, O(nodes). See ``docs/scheduling.md`` for the order of actions.
 
 A session follows the cycle of Volcano (``pkg/scheduler/scheduler.go``: runOnce; open, actions,
-close) with two parts around it: gangs that are known to fail are skipped, as in the unschedulable
+close) with two parts around it: gangs that would fail again are skipped, as in the unschedulable
 queue of Kubernetes' scheduler (``pkg/scheduler/backend/queue``), and the result is published as one
 statement for each gang.
 """
@@ -132,7 +132,7 @@ def run_session(
     An object that the session fails on is isolated, and the session is attempted again without it
     (see ``quarantine``). Raises InvariantError if no object can be blamed.
     """
-    cache.settle()  # the same in a replay, whichever sessions without decisions were between
+    cache.settle()  # as in a replay, which does not run the sessions that left no record
     for _ in range(MAX_ATTEMPTS):
         failures = plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures
         attempt = SessionRun(cache, now, by, seed, inputs, find, failures, watched, timed)
@@ -283,7 +283,7 @@ class SessionRun:
         except errors.InvariantError:
             raise
         except Exception as error:  # the model may be in any state
-            first.complaints.append(f"planned pods: {type(error).__name__}: {error}")
+            first.complaints.append(f"planned pods not placed: {type(error).__name__}: {error}")
             self._cache.rebuild()
             return decided
 

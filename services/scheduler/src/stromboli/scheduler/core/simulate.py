@@ -133,8 +133,8 @@ def run_actions(opened: session.Session) -> None:
     """Evict from reserved nodes, run the configured actions and the borrowing pass, and close the
     session.
 
-    If a gang is admitted after an action that could have placed it, another session follows: the
-    admission alone starts none.
+    If a gang is admitted after an action that could have placed it, another session is requested:
+    the admission alone triggers none.
     """
     reservation_evictions.evict(opened)
     has_placed, admitted = False, opened.decisions.admitted

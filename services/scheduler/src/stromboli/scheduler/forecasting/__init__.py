@@ -1,3 +1,3 @@
-"""Forecasts when pending gangs start, in parallel to sessions: ``forecaster`` runs in the leader,
+"""Forecasts when pending gangs start, without delaying sessions: ``forecaster`` runs in the leader,
 ``worker`` in a separate process, and ``frames`` is their protocol.
 """

@@ -5,11 +5,11 @@
     batch.events ───────────────▶ forecast process ─▶ scheduling.explanations, forecast//...
     objects of the cache ────────▶ (worker)
 
-The process starts when a gang waits for ``PATIENCE_S``, and ends when no gang has waited for
-``IDLE_S``. A failure here (of the process, its memory limit, the log) is reported as a warning of
-the service and retried; it affects nothing else. Two scopes share the CPU: ``first`` forecasts the
-gangs that start next, once a minute; in a larger cluster ``all`` forecasts all gangs every ten
-minutes, in a second process.
+The process starts when a gang has waited for ``PATIENCE_S``, and ends ``IDLE_S`` after the last
+gang has stopped waiting. A failure here (of the process, its memory limit, the log) is reported as
+a warning of the service and retried; it affects nothing else. Two scopes share the CPU: ``first``
+forecasts the gangs that start next, once a minute; while more than ``FIRST`` gangs wait, ``all``
+forecasts all of them every ten minutes, in a second process.
 """
 
 import asyncio

@@ -39,7 +39,7 @@ class Events(msgspec.Struct, frozen=True, tag=True):
 
 
 class Objects(msgspec.Struct, frozen=True, tag=True):
-    """Objects of one field of ``cluster_objects.Cluster``, encoded."""
+    """Objects of one field of ``cluster_objects.Cluster``, each encoded with MessagePack."""
 
     field: str
     encoded: list[bytes]

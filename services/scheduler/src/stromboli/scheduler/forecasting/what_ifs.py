@@ -61,7 +61,7 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class WhatIfs:
-    """Answers the questions of a term. ``run`` never ends and never fails."""
+    """Answers questions during one term. ``run`` never ends and never fails."""
 
     def __init__(self, settings: SchedulerSettings, source: Source, health: runtime.Health) -> None:
         self._settings = settings

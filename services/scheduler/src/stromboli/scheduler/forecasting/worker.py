@@ -1,7 +1,7 @@
 """``python -m stromboli.scheduler.forecasting.worker``: the forecast process of a scheduler.
 
 It reads requests from stdin and writes answers to stdout, see ``frames``. It is a separate process
-so that a forecast can neither delay a session nor exhaust the scheduler's memory: it has the lowest
+so that a forecast can neither delay a session nor exhaust the scheduler's memory: it has a lower
 priority and a memory limit, and pauses when it has used its share of CPU. It ends with the
 scheduler: at the end of stdin, or when its parent process changes.
 """

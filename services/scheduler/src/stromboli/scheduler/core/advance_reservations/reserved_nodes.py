@@ -24,7 +24,7 @@ class ReservedNodes(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def text(self) -> str:
-        """The reservation and its period, for reasons."""
+        """The reservation and its period, as a part of a reason."""
         what = "under maintenance" if self.spec.maintenance else "reserved"
         return f"{what} by {self.name} from {time_text(self.start)} to {time_text(self.end)}"
 
@@ -73,7 +73,7 @@ def read(
 
 
 def time_text(moment: datetime) -> str:
-    """A time in a reason, in the zone in which it was written."""
+    """The time as text for a reason, in the time zone that the user wrote."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

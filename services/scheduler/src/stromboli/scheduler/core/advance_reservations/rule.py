@@ -1,12 +1,13 @@
 """The rule of AdvanceReservations: which nodes a task may use, and until when.
 
-1. A job *uses* a reservation if it names it (annotation ``stromboli.sh/reservation``) and may use
-   it: its recorded submitter, namespace or queue is listed. Tasks of such a job are placed on the
-   reserved nodes, within the period, and nowhere else. The job waits before the period and, if it
-   has not started, after it.
-2. A task that does not use a reservation is placed on one of its nodes only if it ends before the
-   period begins or if the period is over. The end of a task is now plus its time limit
-   (``run_times``). A task without one is kept off the nodes from ``leadTime`` before the start on.
+1. A job *uses* a reservation if the job names it (annotation ``stromboli.sh/reservation``) and may
+   use it: its recorded submitter, namespace or queue is listed. Tasks of such a job are placed on
+   the reserved nodes, within the period, and nowhere else. The job waits before the period and, if
+   it has not started, after it.
+2. A task that does not use a reservation is placed on a reserved node only if the task ends before
+   the period begins, or once the period is over. The end of a task is now plus its time limit
+   (``framework.run_times``). A task without a time limit is kept off the nodes from ``leadTime``
+   before the start.
 3. At the start, tasks of other jobs that still run on the nodes are left running, or evicted with
    ``atStart: Evict`` (the default for maintenance). At the end, tasks that use the reservation are
    left running, or evicted with ``atEnd: Evict``.
@@ -84,7 +85,7 @@ class ReservationRule:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no reservation is left that nodes or time limits could conflict with."""
+        """Whether all reservations are over. The rule then restricts only jobs that name one."""
         return not self._ahead
 
     def changes(self) -> Iterator[datetime]:
@@ -231,8 +232,8 @@ class ReservationRule:
 
 
 def _conflicts(reserved: reserved_nodes.ReservedNodes, start: datetime, run_time: RunTime) -> bool:
-    """Whether a task that starts at ``start`` runs within the period or, without a time limit,
-    may."""
+    """Whether a task that starts at ``start`` runs into the period. A task without a time limit
+    does if it starts within the lead time, or later."""
     if reserved.end <= start:
         return False
     if reserved.start <= start:

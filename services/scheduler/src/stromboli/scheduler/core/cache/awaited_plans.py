@@ -26,8 +26,8 @@ a dry run that failed."""
 
 
 def hold_back(opened: session.Session, awaited: Collection[str]) -> frozenset[str]:
-    """Keep the session from deciding about gangs whose plan follows; return these. ``awaited``:
-    PodGroups that announce a plan of which no record was read. Call it before the actions.
+    """Keep the session from deciding about gangs whose plan follows; return these gangs.
+    ``awaited``: PodGroups that announce a plan that has not been read. Call it before the actions.
     O(awaited)."""
     waiting = set(opened.waiting) if awaited else set()
     awaiting_plan = frozenset(key for key in awaited if key in waiting and _is_held(opened, key))

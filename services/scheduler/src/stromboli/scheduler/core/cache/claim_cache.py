@@ -1,7 +1,8 @@
 """Volumes, devices and their claims, as the snapshots show them and with open decisions applied.
 
-From the decision on, the claim counts as bound and its volume and devices as taken, until the bind
-is refused or the snapshots show the result. Otherwise the next session would assign them again.
+From the decision on, the claims of a bind count as bound, and their volumes and devices as taken,
+until the bind is refused or the snapshots show the result. Otherwise the next session would assign
+them again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,9 +56,9 @@ class ClaimCache:
                 self._cluster_resources.put(self._with_decisions(state))
 
     def refresh(self, *changed: scheduling.Bind) -> bool:
-        """Update the claims of these binds, which were decided or answered, and of all binds that
-        were closed since the last call: from now on, their claims are as in the snapshots. Returns
-        whether a bind was closed. O(claims of these binds)."""
+        """Update the claims of these binds, which were decided or answered, and of all binds with
+        claims that were closed since the last call. Closed claims are as the snapshots show them.
+        Returns whether a claim was closed. O(claims of these binds)."""
         released = self._assumed.take_released()
         for bind in (*changed, *released):
             for kind, key in _claim_keys(bind):

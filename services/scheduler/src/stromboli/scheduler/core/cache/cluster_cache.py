@@ -10,7 +10,7 @@ A node that cannot be read, or that has a pod that cannot be read, takes no pods
 if its PodGroup, a member, its queue or its priority class cannot be read.
 
 ``session_cause`` is the id of the first record since the last session that a session can act on.
-Changes of status fields that no decision depends on, and gangs that lack pods, are none (see
+Changes of status fields that no decision depends on, and gangs that lack pods, do not count (see
 ``triggers``).
 """
 
@@ -69,8 +69,8 @@ class ClusterCache:
         is_deferred: bool = False,
         make_model: _MakeModel = cluster_model.ClusterModel,
     ) -> None:
-        """``is_deferred``: pods and PodGroups are left out of the model until ``build``: half of
-        the time if a log is read from its start."""
+        """``is_deferred``: leave pods and PodGroups out of the model until ``build``, which halves
+        the time to read a log from its start."""
         self.snapshot = snapshot.Snapshot()
         self.quarantine = quarantine.Quarantine(self.snapshot)
         self._make_model = make_model
@@ -145,8 +145,8 @@ class ClusterCache:
     ) -> None:
         """Note the positions that have been read, with or without records.
 
-        ``epochs``: topic -> highest epoch before its position. ``topic_ids``: topic -> id that
-        differs from that of a later topic of the same name.
+        ``epochs``: topic -> highest epoch before its position. ``topic_ids``: topic -> its id,
+        which changes when the topic is deleted and created again.
         """
         self.offsets.update(positions)
         self._epochs.update(epochs or {})
@@ -387,7 +387,7 @@ class ClusterCache:
                 self._apply_cluster_resource(change)
             case kinds.ADVANCE_RESERVATIONS:
                 self._apply_cluster_resource(change)
-                self._request_session()  # it may evict, and the next session knows when to
+                self._request_session()  # the session evicts, or sets a timer for the evictions
             case kind if kind in api_seen.CLAIM_KINDS:
                 self.claims.observe(kind, change.key)
                 self._request_session_if_waiting()
@@ -399,7 +399,7 @@ class ClusterCache:
         self._settle_references()
 
     def _settle_references(self) -> None:
-        """Update what refers to other objects: claims, and requests of resources that none has."""
+        """Update claims, and pods and PodGroups refused because of too many unknown resources."""
         if self.claims.refresh():
             self._request_session_if_waiting()
         for owner, key in self.model.resources.take_retriable():

@@ -37,7 +37,7 @@ class GangObjects:
         self._last_readable: dict[str, core.Pod] = {}
 
     def note(self, change: snapshot.Change) -> None:
-        """Keep what was known of a pod that can no longer be decoded."""
+        """Keep the last readable version of a pod whose newest record cannot be decoded."""
         if not isinstance(change.after, snapshot.Unknown):
             self._last_readable.pop(change.key, None)
         elif isinstance(change.before, core.Pod):
@@ -55,7 +55,8 @@ class GangObjects:
             self.put_group(model, at[1])
 
     def put_group(self, model: cluster_model.ClusterModel, key: str) -> bool:
-        """Update the job from its PodGroup and from open decisions. Returns as ``freeze``."""
+        """Update the job from its PodGroup and from open decisions. Returns the result of
+        ``freeze``."""
         state = self._seen.state(kinds.POD_GROUPS, key)
         self._plans.expect(key, state)
         match state:
@@ -69,8 +70,8 @@ class GangObjects:
         return self.freeze(model, key)
 
     def freeze(self, model: cluster_model.ClusterModel, key: str) -> bool:
-        """Update why sessions decide nothing about the PodGroup, if they may not. Returns whether
-        that changed."""
+        """Set or clear the reason why sessions may decide nothing about the PodGroup. Returns
+        whether the reason changed."""
         reason = self._assumed.undecodable.reason(key) or self._seen.frozen(key)
         has_changed = reason != model.frozen.get(key, "")
         if has_changed:

@@ -108,5 +108,5 @@ def _still_lapsed(model: cluster_model.ClusterModel, known: Lapsed) -> Lapsed:
 def _decode(text: str) -> Lapsed:
     try:
         return decoding.from_json(text, Lapsed) if text else Lapsed()
-    except msgspec.DecodeError:  # written by another version: the times begin again
+    except msgspec.DecodeError:  # written by another version: sessions find the gangs again
         return Lapsed()

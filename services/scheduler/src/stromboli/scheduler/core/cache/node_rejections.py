@@ -14,8 +14,8 @@ Liveness: a session runs at the end of each cool-down. Gangs that fail meanwhile
 unschedulable, because the end of a cool-down changes no node.
 
 Sessions keep the cool-downs in their recorded memory, so that a restart and a replay know them. At
-most ``MAX_NODES`` pairs of node and class are kept, those that end last; beyond it a node may
-reject another pod, which costs no retry.
+most ``MAX_NODES`` of them, those that end last, are kept. A node whose cool-down is dropped may
+reject another pod, which costs the job no retry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Releases gangs of which only a part was started, so that gang atomicity holds over time.
+"""Releases gangs that were started only in part, so that gang atomicity holds over time.
 
 A session binds a gang whole, but the controller executes binds one by one. If it executes some and
 is refused others (a pod was deleted, a node has gone, a policy refuses the bind), the members that
@@ -41,7 +41,7 @@ RETRY_AFTER = timedelta(seconds=1)
 
 
 class PartialGang(msgspec.Struct, frozen=True):
-    """A gang of which only a part was started.
+    """A gang that was started only in part.
 
     ``uid``: of the PodGroup. ``since``: time of the first session that saw it, or of the last
     release. ``started``: members on nodes. ``is_released``: this session evicts them.

@@ -90,7 +90,7 @@ def place(opened: session.Session, first: session.Session, of: Plans) -> None:
 def bound(
     cache: cluster_cache.ClusterCache, placed: session.Session, of: Plans
 ) -> dict[str, tuple[messages.Bind, ...]]:
-    """PodGroup -> the binds of its planned pods, before the session is rolled back."""
+    """PodGroup -> the binds of its planned pods. Call it before the session is rolled back."""
     return {key: binds for key, plan in of.items() if (binds := tuple(_binds(cache, placed, plan)))}
 
 

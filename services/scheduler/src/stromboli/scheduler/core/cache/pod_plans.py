@@ -18,8 +18,8 @@ from stromboli.shared.messages import base, plans
 from stromboli.shared.messages import scheduling as messages
 
 MOST_WITHDRAWN = 2_000
-"""Withdrawn plans that are kept, as many as binds may be in flight. The node of an open bind
-without a plan takes no other pods."""
+"""Maximum number of withdrawn plans that are kept: the default in-flight limit. If the plan of an
+open bind is dropped, the bind's node takes no other pods."""
 _NAME = base.type_name(plans.PodsPlanned)
 
 
@@ -32,7 +32,7 @@ class PodPlans:
         self._withdrawn: OrderedDict[str, bytes] = OrderedDict()
         self._decoded: plans.PodsPlanned | None = None
         self.awaited: set[str] = set()
-        """PodGroups that announce a plan (``awaited_plans``) of which no record was read."""
+        """PodGroups that announce a plan that has not been read (see ``awaited_plans``)."""
 
     def put(self, key: str, message: msgspec.Struct | None) -> list[str]:
         """Note the newest message of a PodGroup. Returns the keys of the pods of a new plan."""
@@ -83,8 +83,8 @@ class PodPlans:
         return next((_pod(task, bind.index) for task in of_task), None)
 
     def show(self, model: cluster_model.ClusterModel, key: str, bind: messages.Bind | None) -> None:
-        """Update a pod that does not exist in the model: an open bind of a planned pod holds its
-        room."""
+        """Update the model for a pod that does not exist: an open bind of a planned pod holds the
+        pod's room."""
         if bind is None or not bind.is_planned:
             model.remove_pod(key)
             return

@@ -11,10 +11,11 @@ be there after a restart, which would then end the same way. Three cases:
 3. There is no suspect, or the failure remains without it: an invariant across objects is broken.
    ``errors.InvariantError`` ends the process, with key, event and the last changes.
 
-Quarantined means unreadable, never absent. For a pod, its node takes no pods and its job is frozen;
-a node takes no pods; jobs of a queue wait. A PodGroup that a session failed on is frozen first, so
-that its pods still count, and becomes unreadable only if that does not help. An object that changes
-is tried again, at most ``MAX_FAILURES`` times for one uid, as each failure may cost a rebuild.
+Quarantined means unreadable, never absent. The node of a quarantined pod takes no pods, and the
+pod's job is frozen; a quarantined node takes no pods; the jobs of a quarantined queue wait. A
+PodGroup that a session failed on is frozen first, so that its pods still count, and becomes
+unreadable only if that does not help. An object that changes is tried again, at most
+``MAX_FAILURES`` times for one uid, as each failure may cost a rebuild.
 """
 
 from collections import deque
@@ -31,7 +32,7 @@ from stromboli.shared.api import scheduling_view as api_seen
 
 MAX_FAILURES = 3
 MAX_SUSPECTS = 4
-"""Largest number of suspects of one failure. Among more, none is singled out."""
+"""Largest number of suspects of one failure. If there are more, none is quarantined."""
 HISTORY = 20
 _REASON_CHARACTERS = 300
 
@@ -125,7 +126,8 @@ class Quarantine:
 
 
 def suspects(error: BaseException) -> tuple[Key, ...]:
-    """The objects in the local variables of the innermost frame that has some.
+    """The objects in the local variables of the innermost frame that has any; empty if there are
+    more than ``MAX_SUSPECTS``.
 
     PodGroups come first, because most failures of sessions are triggered by a job.
     """

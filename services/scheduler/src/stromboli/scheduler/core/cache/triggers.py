@@ -18,7 +18,7 @@ _RESERVING_PHASES = ("Inqueue", "Running")
 
 class SchedulingMetadata:
     """The labels and scheduling annotations of an object, for comparisons. Plugins read many of
-    them: of pods on nodes, whether they may be evicted, or whether their devices are set up.
+    them, for example whether a pod may be evicted, or whether its devices are set up.
 
     Ids of decisions do not count: outcomes and other fields show their effect.
     """
@@ -34,7 +34,7 @@ class SchedulingMetadata:
         first, second = self._metadata, other._metadata
         if (first.labels or {}) != (second.labels or {}):
             return False
-        # Nearly no change of an object touches them, and filtering them costs more.
+        # Few changes touch annotations, and filtering them costs more than comparing all.
         return first.annotations == second.annotations or _filtered(first) == _filtered(second)
 
     __hash__ = None  # type: ignore[assignment]  # compared only

@@ -9,29 +9,30 @@ of ``NODE_ONLY_PLUGINS``, with any actions, if all votes on admission depend on 
 request alone (``Registry.add_job_enqueueable``).
 
 *Unschedulable* gangs found no node. Skipping changes no decision: a gang is skipped only if another
-attempt is bound to fail and no decision or explanation of other gangs depends on the attempt. All
-of these must hold:
+attempt would fail and no decision or explanation of other gangs depends on the attempt. Rules 1 and
+2 must hold, and rule 3 or rule 4:
 
 1. It was tried and got nothing, because nodes rejected it (its queue may have, too), and every
    rejection depends on one node alone: no pod affinity, spread, volume or claim is involved.
 2. Its waiting tasks are of one class, so that their order does not matter. If they are of several,
    only the classes that fit on no node count, and only if the gang cannot start without them.
-3. Since the gang failed, no node got room for one of these classes. Nodes whose idle or future room
-   grew, and nodes that were written again, are compared. New, removed or renamed nodes, and changes
-   of queues, priorities and namespaces, bring back all gangs.
-
-4. Or a node did, but the nodes have no room for the gang's minimum, or an equal gang before it in
-   job order is tried instead. If that one starts, the action tries the next one (``equal_gangs``).
+3. Since the gang failed, no node got room for one of these classes. Only nodes whose idle or future
+   room grew, and nodes whose object changed, are checked. New, removed or renamed nodes, and
+   changes of queues, priorities and namespaces, bring back all gangs.
+4. A node got such room, but the nodes have no room for the gang's minimum, or an equal gang before
+   it in job order is tried instead. If that gang starts, the action tries the next one
+   (``equal_gangs``).
 
 This applies only to configurations of ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS``.
 
 Changes of queues, priorities and resource columns bring back all gangs of both kinds, and so does a
 change of the AdvanceReservations or the end of one, after which nodes take tasks again that they
-rejected. Gangs that name a reservation are never skipped. So that
-numbers in explanations stay fresh, skipped gangs are tried again in turn once anything has changed
-since their attempt, the oldest attempt first: ``RETRIED_TOGETHER`` in one session, often enough
-that each gang is retried within ``RETRY_INTERVAL``. All of them in one session would take a second
-for a thousand gangs.
+rejected. Gangs that name a reservation are never skipped.
+
+To keep the numbers in explanations fresh, skipped gangs are tried again in turn once anything has
+changed since their attempt, the oldest attempt first: ``RETRIED_TOGETHER`` in one session, often
+enough that each gang is retried within ``RETRY_INTERVAL`` (see ``SHORTEST_PAUSE``). To try all of
+them in one session would take a second for a thousand gangs.
 """
 
 import heapq
@@ -74,13 +75,12 @@ NODE_ONLY_PLUGINS = frozenset(
 """Plugins whose answers change only if the data that rule 3 compares change."""
 NODE_ONLY_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
 RETRY_INTERVAL = timedelta(seconds=10)
-"""Age of the numbers in the explanation of a skipped gang at which they are renewed."""
+"""Age at which the numbers in the explanation of a skipped gang are renewed."""
 RETRIED_TOGETHER = 16
 """Skipped gangs that one session retries: about 20 ms of CPU time with 10,000 nodes."""
 SHORTEST_PAUSE = timedelta(seconds=0.1)
 """Minimum time between two sessions that retry skipped gangs. With more than 1,600 skipped gangs, a
-full pass takes longer than ``RETRY_INTERVAL``.
-"""
+full pass takes longer than ``RETRY_INTERVAL``."""
 
 
 class _NodeRoom(msgspec.Struct, frozen=True, eq=False):
@@ -105,8 +105,9 @@ class _NodeRoom(msgspec.Struct, frozen=True, eq=False):
 class Blocking(msgspec.Struct, frozen=True):
     """Why an unschedulable gang cannot start.
 
-    ``classes``: those of its tasks that have no room and without which it cannot start. ``common``:
-    what it has in common with equal gangs, None if there can be none. ``position``: in job order.
+    ``classes``: the classes of tasks that have no room and that the gang cannot start without.
+    ``common``: what the gang has in common with equal gangs; None if no gang can equal it.
+    ``position``: in job order.
     """
 
     classes: tuple[entities.TaskClass, ...]
@@ -180,8 +181,8 @@ def _unschedulable(closed: session.Session) -> BlockingByJob | None:
 
 
 def _start_whole(closed: session.Session) -> bool:
-    """Whether plugins let gangs start with their minimum only; without them each task starts
-    alone."""
+    """Whether plugins let a gang start only with its full minimum; without such plugins each task
+    starts on its own."""
     return bool(closed.flat(interfaces.JOB_READY) and closed.flat(interfaces.JOB_PIPELINED))
 
 
@@ -216,7 +217,7 @@ class UnschedulableGangs:
 
     def position(self, key: str) -> equal_gangs.SortKey:
         """The position in job order of a gang that the session skips; empty if it is not known.
-        It stays the same until the gang changes, which is then tried."""
+        It stays the same until the gang changes; a gang that changed is not skipped."""
         blocked = self._blocked.get(key)
         return () if blocked is None else blocked.by.position
 
@@ -237,12 +238,12 @@ class UnschedulableGangs:
         if self._names is not of.nodes.names or not is_same:
             self._reset(of, configured, now)
             return
-        # Without skipped gangs, no session compares with earlier ones.
+        # If no gang is skipped, the room need not be compared.
         if changed or renewed or (self._has_skipped and not self._has_same_room(of)):
             self._changed_in = self._session
         for key in changed:
             self._try_again(of, key)
-        # Gangs that are tried again anyway are in no line.
+        # Before the lines are built: they must not contain gangs that are retried anyway.
         self._retry_oldest(of, now)
         of.equal_gangs = equal_gangs.Lines()
         if self._blocked and self._baseline is not None:
@@ -253,8 +254,8 @@ class UnschedulableGangs:
 
     def follow_plugins(self, of: cluster_model.ClusterModel, substituted: Iterable[str]) -> None:
         """Skip no gang if the set of substituted plugins has changed since the previous session:
-        the order of jobs then differs from that in which the skipped gangs have their positions.
-        Call it before the session opens."""
+        the job order may differ, and the positions of skipped gangs are then out of date. Call it
+        before the session opens."""
         plugins = frozenset(substituted)
         if plugins != self._substituted:
             self._substituted = plugins
@@ -268,8 +269,8 @@ class UnschedulableGangs:
         return self._opened is not None and self._opened.is_equal(_NodeRoom.of(of.nodes))
 
     def _try_fitting(self, of: cluster_model.ClusterModel, rows: npt.NDArray[np.intp]) -> None:
-        """Stop skipping the gangs that wait for a class that fits one of these nodes now, of equal
-        gangs the first one.
+        """Stop skipping gangs with a blocking class that fits one of these nodes now; of equal
+        gangs, only the first one.
 
         O(skipped gangs x log of them, classes x resources x nodes).
         """
@@ -307,7 +308,8 @@ class UnschedulableGangs:
             self._blocked.pop(key, None)
         if self._release_untried(closed):
             closed.request_session_at(closed.now + RETRY_INTERVAL)
-        # The baseline has the room that evictions will free, which no skipped gang was tried on.
+        # The baseline includes the room that evictions will free, although no skipped gang was
+        # tried on it.
         evicted = (closed.model.tasks[each.task] for each in closed.decisions.evictions)
         closed.model.updated_nodes.update(task.node for task in evicted)
         for key, blocking in (skippable_gangs.blocking or {}).items():
@@ -323,9 +325,9 @@ class UnschedulableGangs:
             closed.request_session_at(self._retried_at + self._pause())
 
     def _release_untried(self, closed: session.Session) -> bool:
-        """Stop skipping the gangs of a line that ended early, if one of them has room now: the gang
-        before them was not tried, such as because the session had decided enough, or was refused
-        by its queue. Returns whether there are any.
+        """Stop skipping the rest of a line of equal gangs if one of them has room now. This happens
+        if the gang before them was refused by its queue or was not tried, for example because the
+        session had reached its limit. Returns whether there are any.
 
         O(skipped gangs, lines x resources x nodes).
         """
@@ -440,7 +442,7 @@ def _rows_with_more_room(
 def _blocking_classes(closed: session.Session, job: entities.Job) -> tuple[entities.TaskClass, ...]:
     """The classes that have no room and without which the job cannot start.
 
-    Empty if something else than more room on a node could let the job start.
+    Empty if anything other than more room on a node could let the job start.
     """
     errors = job.fit_errors.values()
     was_tried = bool(errors) and not any(each.is_share or not each.refusals for each in errors)

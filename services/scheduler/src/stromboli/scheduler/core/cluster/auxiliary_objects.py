@@ -1,4 +1,4 @@
-"""Objects besides nodes, pods, jobs and queues: quotas, budgets, volumes, claims, the network."""
+"""Objects other than nodes, pods, jobs and queues: quotas, budgets, volumes, claims, HyperNodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -91,7 +91,7 @@ class AuxiliaryObjects:
         self._all = None
 
     def keep_reports(self, before: "AuxiliaryObjects") -> None:
-        """Take over what is known of nodes from their agents and caches."""
+        """Take over the reports of the agents and caches on nodes."""
         self.hardware, self.node_usage = before.hardware, before.node_usage
         self.data_copies = before.data_copies
 

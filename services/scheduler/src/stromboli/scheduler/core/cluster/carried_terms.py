@@ -1,4 +1,5 @@
-"""Pods per node by the affinity terms that they carry, and the terms that may concern a pod."""
+"""Counts pods by the affinity terms that they carry and by node; finds the terms that may select a
+pod."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar

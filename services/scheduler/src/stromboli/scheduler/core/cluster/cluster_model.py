@@ -37,7 +37,8 @@ class ClusterModel:
 
     ``scheduler_names``: pods of these schedulers are tasks of jobs, None for all pods; other pods
     only take resources. ``jobs``: jobs whose PodGroup is readable and whose queue exists.
-    ``outside``: jobs whose queue does not exist. ``changed``: since ``take_pending_jobs``.
+    ``outside``: jobs whose queue does not exist. ``changed``: keys of the jobs that changed since
+    the last ``take_pending_jobs``.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class ClusterModel:
     def take_pending_jobs(self) -> list[str]:
         """Settle, and return the keys of the jobs that the next session must consider, in order:
         jobs that wait, and Inqueue jobs that have changed, without those ``skipped``. Running jobs
-        that have changed are left out: after a start, every job has."""
+        that have changed are left out: after a restart, every job counts as changed."""
         self.settle()
         changed = filter(None, map(self.jobs.get, self.changed - self.skipped))
         pending_keys = (self._waiting - self.skipped) & self.jobs.keys()
@@ -165,9 +166,8 @@ class ClusterModel:
     # Pods -----------------------------------------------------------------------------------
 
     def select(self, pod: core.Pod) -> None:
-        """Record the labels by which a pod selects others; the classes of pods with these labels
-        are computed again.
-        """
+        """Record the label keys by which a pod selects others, and compute the classes of pods with
+        newly recorded labels again."""
         self._classify_again(self._classes.select(pod))
 
     def _classify_again(self, labels: frozenset[str]) -> None:
@@ -188,7 +188,7 @@ class ClusterModel:
         self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False, key: str = ""
     ) -> None:
         """Add or update a pod. ``assumed_node``: where an open decision binds it. ``is_evicted``:
-        an open decision evicts it. ``key``: of the pod, if the caller has it: a string less."""
+        an open decision evicts it. ``key``: of the pod; empty: it is computed."""
         key = key or pod.metadata.key
         status, node = job_builder.placement(pod, assumed_node, is_evicted=is_evicted)
         task = self.tasks.get(key)
@@ -204,7 +204,7 @@ class ClusterModel:
             job = owner_job.key
         try:
             task_class = self._classes.of(pod)
-            if task_class.data_problem and not node:  # a placed pod blocks no node for it
+            if task_class.data_problem and not node:  # a placed pod needs no check of its data
                 raise ValueError(task_class.data_problem)
             self.resources.request(("pod", key), task_class.shape.request)
         except ValueError as error:
@@ -306,8 +306,8 @@ class ClusterModel:
     def put_pod_group(
         self, group: scheduling.PodGroup, *, is_enqueued: bool = False, key: str = ""
     ) -> None:
-        """Add or update a PodGroup. ``is_enqueued``: an open decision makes it Inqueue. ``key``: as
-        of ``put_pod``."""
+        """Add or update a PodGroup. ``is_enqueued``: an open decision makes it Inqueue. ``key``: of
+        the PodGroup; empty: it is computed."""
         key = key or group.metadata.key
         before = self.job(key)
         phase = group.status.phase

@@ -50,7 +50,8 @@ class ClaimIndex:
         return PodClaims(tuple(claims))
 
     def _keys(self, task: entities.Task) -> Iterator[tuple[str, str]]:
-        """(name in the pod, key of the claim or None)."""
+        """(name in the pod, key of the claim) for each claim; an empty key if the claim's name is
+        not known yet."""
         claim_statuses = {each.name: each for each in task.pod.status.resource_claim_statuses}
         for wanted in task.pod.spec.resource_claims:
             name = wanted.resource_claim_name
@@ -63,7 +64,7 @@ class ClaimIndex:
 
 def import_selector_language(obj: meta.Object) -> None:
     """Import the language of device selectors if the object has one, before a session needs it: on
-    a busy machine the import takes longer than a plugin may."""
+    a busy machine the import takes longer than the deadline of a plugin."""
     match obj:
         case resource.DeviceClass():
             selectors = obj.spec.selectors

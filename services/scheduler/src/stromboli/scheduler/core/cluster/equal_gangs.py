@@ -1,10 +1,10 @@
 """Lines of equal gangs that wait for room on nodes: sessions try the first one, then the next.
 
-With ten thousand gangs in the queues and a pod that ends every second, each session has room for a
-few of them. Equal gangs differ in nothing that a session looks at but their position in job order.
-So once one of them was tried and does not start, for want of room or of quota, those after it,
-which need the same, do not start either: a session that evicts nothing only fills nodes. And while
-the nodes have no room for the minimum of one, none has to be tried.
+With ten thousand waiting gangs and one pod that ends every second, each session has room for a few
+gangs. Equal gangs differ only in their position in job order. If a session tries one of them and it
+does not start, because room or quota is short, the equal gangs after it would not start either: a
+session that evicts nothing only fills nodes. And while the nodes lack room for the minimum of one,
+none need be tried.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ class EqualGangs(msgspec.Struct, frozen=True):
     """What equal gangs have in common. None of them has a placed task, and all tasks of each are of
     one class, role and time limit.
 
-    ``task_class``: its number. ``time_limit``: None without one, and if no limit matters.
+    ``task_class``: its number. ``time_limit``: None if there is none, or if it does not matter.
     ``minimums``: the minimum of each role.
     """
 
@@ -38,7 +38,7 @@ class EqualGangs(msgspec.Struct, frozen=True):
 
     @property
     def needed(self) -> int:
-        """Number of tasks without whose room none of them starts."""
+        """Number of tasks that must fit the nodes before one of these gangs can start."""
         return max(1, self.min_available)
 
 

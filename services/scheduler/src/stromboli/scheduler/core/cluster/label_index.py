@@ -1,10 +1,10 @@
 """Finds the selectors that may select a pod, and the pods that a selector may select, by a label.
 
-The numbers of different terms and of classes of pods depend on users. With a thousand of each,
+Users decide how many different terms and classes of pods there are. With a thousand of each,
 comparing every term with every class would take seconds in each session. A selector that requires
 one of some values for a label (``In``, as every ``matchLabels`` does) selects only pods with one of
-these label values. The first such requirement of a selector is its *anchor*. Answers are
-candidates, which the caller compares. A selector without an anchor is a candidate for every pod.
+these label values. The first such requirement of a selector is its *anchor*. Results are
+candidates, which the caller must check. A selector without an anchor is a candidate for every pod.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ Label = tuple[str, str]
 
 
 def anchor(matcher: pod_terms.Matcher) -> frozenset[Label] | None:
-    """Labels of which a selected pod has one; None if the selector has no anchor."""
+    """The labels of the anchor: each selected pod has one of them. None without an anchor."""
     if matcher.selector is None:  # it selects no pod
         return frozenset()
     for key, operator, values in matcher.selector.requirements:

@@ -57,7 +57,7 @@ class PodAffinityIndex:
         self._move_all(tasks, 1)
 
     def remove(self, tasks: Sequence[entities.Task]) -> None:
-        """Count out tasks that were removed from their nodes or are being evicted."""
+        """Subtract tasks that were removed from their nodes or are being evicted."""
         self._move_all(tasks, -1)
 
     def affinity_terms(self, task_class: entities.TaskClass) -> pod_terms.AffinityTerms:
@@ -70,8 +70,8 @@ class PodAffinityIndex:
         return class_terms
 
     def counts(self, *matchers: pod_terms.Matcher) -> Counts:
-        """Pods per node that all matchers, at least one, select; valid until the next placement.
-        The first call costs O(nodes + placements of pods with a label of the matchers).
+        """Pods per node that all of the matchers (one or more) select; valid until the next
+        placement. The first call costs O(nodes + placements of pods with a label of the matchers).
         """
         tally = self._tallies.get(matchers)
         if tally is None:
@@ -89,7 +89,7 @@ class PodAffinityIndex:
         return tally
 
     def matches_pod(self, matcher: pod_terms.Matcher, task_class: entities.TaskClass) -> bool:
-        """Whether pods of the class that are not being deleted are selected."""
+        """Whether the matcher selects pods of the class that are not being deleted."""
         return self._known.matches_pod((matcher,), PodKind(task_class, alive=True))
 
     def places(self, key: str) -> tuple[npt.NDArray[np.int32], int]:

@@ -96,7 +96,7 @@ class PodIndex:
             self._count(run[0], row, len(run))
 
     def remove(self, task: entities.Task, row: int) -> None:
-        """Count out a task that was removed from its node."""
+        """Subtract a task that was removed from its node."""
         self.claimants.pop(task.key, None)
         self._count(task, row, -1)
 
@@ -128,7 +128,7 @@ class PodIndex:
         self._drop_cached_counts()
 
     def counts(self, matchers: tuple[pod_terms.Matcher, ...]) -> Counts:
-        """Pods per node that all matchers, at least one, select; read-only.
+        """Pods per node that all of the matchers (one or more) select; read-only.
 
         The first call costs O(nodes + selected pods + classes with a label of the matchers).
         """

@@ -36,7 +36,7 @@ class PriorityClasses:
         return self._concerned(name)
 
     def enter(self, job: str, name: str) -> None:
-        """Record that a job names this class; empty if there is none."""
+        """Record that a job names this class. ``name``: empty if the job names none."""
         self._jobs.setdefault(name, {})[job] = None
 
     def remove_job(self, job: str, name: str) -> None:

@@ -188,4 +188,4 @@ class SessionCountsBy(Generic[K]):
         self._own[key].add(row, change)
 
     def _added(self, key: K) -> None:
-        """A key has pods in this session that had none."""
+        """Called when a key that had no pods gets its first one in this session."""

@@ -237,7 +237,7 @@ class _Reader:
 
 
 def spelling_hint(name: str, known: Collection[str]) -> str:
-    """A similar known name, for error messages."""
+    """A hint for an error message: the most similar known name, or all known names."""
     close = difflib.get_close_matches(name, sorted(known), n=1)
     if close:
         return f"did you mean {close[0]}?"

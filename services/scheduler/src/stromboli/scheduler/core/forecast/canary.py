@@ -113,8 +113,8 @@ def differences(
     changed: Mapping[str, GangDecision],
     jobs: Mapping[str, str],
 ) -> list[Difference]:
-    """The gangs whose decisions differ, by key. ``jobs``: PodGroup -> job. The texts of reasons may
-    differ in numbers alone; only their kinds (tiers) are compared."""
+    """The gangs whose decisions differ, by key. ``jobs``: PodGroup -> job. Of the reasons only the
+    tiers are compared, because numbers in the texts often differ."""
     return [
         Difference(key, here, there, jobs.get(key, ""))
         for key in sorted(present.keys() | changed.keys())

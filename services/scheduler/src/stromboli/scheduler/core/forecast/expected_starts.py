@@ -57,7 +57,9 @@ def _no_pause() -> None:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """``only``: the gangs to forecast; None: all waiting gangs. ``first``: a draw ends after this
+    """The options of a simulation.
+
+    ``only``: the gangs to forecast; None: all waiting gangs. ``first``: a draw ends after this
     many starts; None: after all. ``tolerance``: ends of pods within this fraction of the simulated
     time so far share a session; 0: exact. ``pause`` is called before each step of time, to limit
     the use of CPU. ``scheduler_names``: the scheduler names of the pods. ``members``: PodGroup ->
@@ -122,7 +124,8 @@ def expected_starts(
     """The expected start of each pending gang, by key.
 
     ``parts``: for each draw uniform random numbers, one for each PodGroup in the order of keys; at
-    least one draw. A gang whose start most draws did not reach is left out, see ``Options.first``.
+    least one draw. With ``Options.first``, a gang is left out if fewer than 90 % of the draws
+    reached its start.
     """
     drawn = [Forecast(present, options, draw, numbers).run() for numbers in parts]
     starts = (summarize(key, drawn) for key in sorted(drawn[0].queues))
@@ -146,7 +149,8 @@ def summarize(key: str, drawn: Sequence[DrawnStarts]) -> ExpectedStart | None:
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float | None:
-    """The smallest value that at least this fraction of the draws does not exceed."""
+    """The smallest value that at least this fraction of the draws does not exceed; None if it is
+    infinite."""
     at = max(0, -int(-part * len(ordered) // 1) - 1)
     return ordered[at] if ordered[at] < float("inf") else None
 
@@ -186,7 +190,8 @@ class Forecast:
         }
 
     def run(self) -> DrawnStarts:
-        """Simulate until all watched gangs have started, nothing can happen, or the horizon."""
+        """Simulate until all watched gangs, or ``Options.first`` of them, have started, nothing
+        more can happen, or the horizon is reached."""
         self._run_sessions()
         reasons = {key: self._scheduler.reason(key) for key in self._watched}
         left: dict[str, str] = {}

@@ -31,8 +31,8 @@ def member(
     task: str = "",
     members: int = 1,
 ) -> core.Pod:
-    """A pending pod of a gang of which only the minimum resources are known. It requests one of
-    ``members`` equal parts of them. Raises ValueError for an invalid quantity."""
+    """A pending pod of a gang whose pods are not known yet. It requests one of ``members`` equal
+    parts of the gang's minimum resources. Raises ValueError for an invalid quantity."""
     parts: dict[str, core.Quantity] = {
         name: _part(name, amount, members)
         for name, amount in requirements.parse_sums(

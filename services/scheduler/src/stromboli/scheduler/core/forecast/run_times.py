@@ -1,13 +1,13 @@
 """Estimates how long a job's tasks run, from the run times of similar jobs.
 
 An online estimator: each finished job is added to the groups that it belongs to, from the narrowest
-to the widest: user and name, user, queue and size, queue and size, queue, all. A group keeps the
-newest ``KEPT`` run times. An estimate is drawn from the empirical distribution of the narrowest
+to the widest: (user, queue, name), (user, queue, size), (queue, size), queue, all. A group keeps
+the newest ``KEPT`` run times. An estimate is drawn from the empirical distribution of the narrowest
 group with at least ``ENOUGH`` of them.
 
 A job that runs already is compared with those that ran longer than it has (the distribution is
-conditional on survival). If a group has too few of these, the next wider one is used. If no job ran
-that long, the tail is a Pareto distribution with exponent 1: the total is longer than x times the
+conditional on survival). If a group has too few of these, the next wider one is used. If no group
+has enough, the tail is a Pareto distribution with exponent 1: the total is longer than x times the
 elapsed time with probability 1 / x. Digits in names are ignored, so that numbered runs of one
 program form a group.
 """

@@ -1,8 +1,8 @@
-"""A scheduler in virtual time, with a separate cache, materialized from records, and sessions.
+"""A scheduler in virtual time: runs sessions on a cache of its own.
 
 Objects reach the cache as records of the snapshot topics, encoded and decoded as in the service.
 Decisions are assumed like published decisions in the service, and count as executed from the next
-session on: without an outcome the cache would keep each of them, and an admission as long as its
+session on. Without outcomes the cache would keep all of them, and an admission as long as its
 PodGroup exists.
 """
 
@@ -60,7 +60,7 @@ class Scheduler:
         self.gauges: tuple[extension_points.Gauge, ...] = ()
         """The gauges of the last session that computed them."""
         self.waiting_by_tier: dict[str, int] = {}
-        """Kind of reason -> number of jobs that the last session explained by it."""
+        """Tier of the reason -> number of jobs that wait for this reason."""
 
     @property
     def is_due(self) -> bool:
@@ -150,9 +150,10 @@ class Scheduler:
         return decided.decisions
 
     def _answer_decisions(self) -> None:
-        """All decisions so far are executed, or open by what the cache observes of their pods.
+        """Count all decisions so far as executed.
 
-        An admission is open until an outcome (rule 2 of ``assumption_states``).
+        Binds and evictions need no outcome, because the cache observes their pods. An admission is
+        open until its outcome (rule 2 of ``assumption_states``).
         """
         self.cache.assumed.read_to(self._decisions + 1)
         for id_, offset, statement in self._admissions:
@@ -201,7 +202,7 @@ def is_read(obj: meta.Object) -> bool:
 def _executed(
     id_: str, offset: int, statement: messages.StatementDecided
 ) -> messages.DecisionAnswered:
-    """The outcome of a decision of which all parts were executed."""
+    """The outcome of a decision whose parts were all executed."""
     parts: tuple[messages.Bind | messages.Eviction, ...] = (*statement.binds, *statement.evictions)
     return messages.DecisionAnswered(
         decision=id_,
@@ -224,8 +225,8 @@ def _with_version(obj: T, version: str) -> T:
 
 
 def _without_plan(obj: meta.Object) -> meta.Object:
-    """The object; a PodGroup does not announce a plan, for which sessions would wait: no controller
-    publishes plans in virtual time."""
+    """The object without the announcement of a plan: sessions would wait for the plan, and no
+    controller publishes plans in virtual time."""
     if obj.metadata.annotation(keys.PLAN_FOLLOWS) is None:
         return obj
     kept = dict(obj.metadata.annotations or {})

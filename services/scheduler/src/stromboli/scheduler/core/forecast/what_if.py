@@ -66,8 +66,8 @@ def answer(
     has_time: Callable[[], bool] = lambda: True,
 ) -> Answer:
     """Simulate the present and the changed cluster, a pair for each of ``parts`` (see
-    ``expected_starts``) while ``has_time``, and at least one. Raises CannotTellError, and what
-    ``options.pause`` raises before the first pair is complete.
+    ``expected_starts``) while ``has_time``, and at least one pair. Raises CannotTellError, and
+    OutOfTimeError if ``options.pause`` raises it before the first pair is complete.
     """
     present, changed = present_case(cluster, requested), changed_case(cluster, requested)
     only = frozenset((requested.pod_group,))
@@ -298,7 +298,7 @@ def _with_nodes(
     )
     return (
         changed_cluster,
-        f"{count} empty nodes with {has}, as {alike} of the cluster's nodes have",
+        f"{counted(count, 'empty node')} with {has}, like {alike} of the cluster's nodes",
     )
 
 
@@ -329,7 +329,7 @@ def _class_of(node: core.Node) -> bytes:
 
 
 def _takes(node: core.Node, pod: core.Pod) -> bool:
-    """Whether the pod fits on the node if that is empty; by labels, taints and resources."""
+    """Whether an empty node takes the pod, by its node selector, tolerations and requests."""
     labels = node.metadata.labels or {}
     if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
         return False

@@ -217,8 +217,8 @@ class Job(msgspec.Struct, eq=False):
     is_terminating: bool = False
     """Whether the PodGroup is being deleted; sessions no longer schedule the job."""
     is_backing_off: bool = False
-    """Whether the session skips the job because its last decisions were refused.
-    """
+    """Whether the session skips the job, because its last decisions were refused or because its
+    plan has not been read yet."""
     is_unschedulable: bool = False
     """Set during the session; determines the phase that is written when it closes."""
 
@@ -325,7 +325,7 @@ class Job(msgspec.Struct, eq=False):
     @property
     def role_minimums(self) -> Collection[tuple[str, int]]:
         """Minimum tasks by role; empty if they sum to more than the job's minimum, because then
-        they do not bind.
+        they do not apply.
         """
         wanted = self.task_min_available
         return wanted.items() if self.min_available >= sum(wanted.values()) else ()
@@ -427,9 +427,8 @@ class Job(msgspec.Struct, eq=False):
             self.allocated = self.allocated + tasks[0].request_sum * len(tasks)
 
     def add_counts(self, like: Task, status: Status, number: int) -> None:
-        """Add ``number`` tasks like this one with its current status to the counts; negative
-        numbers subtract.
-        """
+        """Add ``number`` tasks like this one, in the given status, to the counts; a negative number
+        subtracts."""
         if self.task_min_available:
             self.role_counts = self.role_counts or {}
             counts = self.role_counts.setdefault(like.role, {})

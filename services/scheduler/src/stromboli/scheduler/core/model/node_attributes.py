@@ -162,8 +162,8 @@ class NodeAttributes:
             self._free_taint_codes.append(code)
 
     def _forget_unused(self, key: str, labels: Mapping[str, str]) -> None:
-        """Drop the codes of a key that no node has or of which most values are unused. The next
-        ``label_codes`` encodes it again.
+        """Drop the codes of a key that no node has, or whose values are mostly unused. The next
+        ``label_codes`` encodes the key again.
         """
         is_used = key in labels or bool((self._label_codes[key] >= 0).any())
         if not is_used or len(self._label_values[key]) > 2 * len(self) + 16:
@@ -185,5 +185,5 @@ def reordered(array: npt.NDArray[np.generic], sources: Sources) -> npt.NDArray: 
 
 
 def _is_not_ready(node: core.Node) -> bool:
-    """Whether the node's condition ``Ready`` is there and not True."""
+    """Whether the node has the condition ``Ready`` and it is not True."""
     return any(each.type == "Ready" and each.status != "True" for each in node.status.conditions)

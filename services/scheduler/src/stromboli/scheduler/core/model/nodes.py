@@ -23,8 +23,8 @@ from stromboli.scheduler.core.model import (
 from stromboli.shared.api import core, meta
 
 OVERFLOW_WEIGHT = 2**18
-"""A node is *crowded* from this total weight of its tasks on (``PodRequirements.weight``): four
-times what a node can have. A few times this weight would overflow 64 bits.
+"""A node is *crowded* if the total weight of its tasks (``PodRequirements.weight``) reaches this:
+four times what a node can have. A few times this weight would overflow 64 bits.
 """
 
 _TABLES = ("allocatable", "idle", "used", "releasing", "pipelined", "used_without_gang")

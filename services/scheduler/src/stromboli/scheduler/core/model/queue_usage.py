@@ -73,7 +73,7 @@ class UsageTotals:
 
     @property
     def inqueue(self) -> resource_vectors.Sum:
-        """Resources that Inqueue jobs still lack for their minimum resources."""
+        """Resources that jobs still lack for their minimum resources (``inqueue_request``)."""
         row: resource_vectors.Sum = self.table[3]
         return row
 
@@ -90,12 +90,12 @@ class QueueUsage:
         self._parts: dict[str, tuple[str, resource_vectors.Sum]] = {}
         """Job -> its queue and its sums, which never change in place."""
         self._shared: dict[tuple[Hashable, ...], resource_vectors.Sum] = {}
-        """What the sums of jobs without pending tasks depend on -> the sums. Most jobs of a large
-        cluster have the sums of others."""
+        """What the sums of jobs without pending tasks depend on -> the sums. In a large cluster
+        most jobs have the same sums as others."""
         self._arrived: dict[str, None] = {}
         """Inqueue jobs without pods since the last call of ``without_pods``."""
         self._awaited: dict[str, datetime] = {}
-        """Inqueue jobs without pods and since when, the longest first."""
+        """Inqueue job without pods -> since when, the longest wait first."""
 
     def put(self, job: entities.Job) -> None:
         """Add or update a job. O(its pending and gated tasks)."""
@@ -138,7 +138,7 @@ class QueueUsage:
         self._stop_waiting(key)
 
     def keep_no_room_for(self, keys: frozenset[str], jobs: Mapping[str, entities.Job]) -> None:
-        """Replace the lapsed jobs by these, which exist. O(different jobs)."""
+        """Replace the set of lapsed jobs. O(different jobs)."""
         different = keys ^ self.lapsed
         self.lapsed = keys
         for key in different & jobs.keys():
@@ -217,8 +217,8 @@ def is_gated_by_queue_only(task: entities.Task) -> bool:
 
 
 def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
-    """What an Inqueue job still lacks of its minimum resources; zero for other jobs. A running gang
-    below its minimum lacks nothing: a task may have finished.
+    """What an Inqueue job, or a running gang with its minimum of tasks, still lacks of its minimum
+    resources; else zero. A running gang below its minimum lacks nothing: a task may have finished.
     """
     if job.min_request is None or not _lacks_room(job):
         return np.zeros_like(job.allocated)

@@ -43,7 +43,7 @@ class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The interned request and constraints of equal pods, compared by identity.
 
     An instance lives as long as it is referenced; no two equal instances live at the same time.
-    ``number``: in the order of creation, never used again. ``request``: amounts by name, pods
+    ``number``: in the order of creation, never reused. ``request``: amounts by name, pods
     included. ``assumed_cpu`` and ``assumed_memory``: the request as scoring counts it. ``weight``:
     the largest amount in steps of ``STEP``, rounded down; zero for usual pods. ``placement``:
     digest of the constraints.
@@ -59,7 +59,7 @@ class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether the pod requests no resource besides ``pods``."""
+        """Whether the pod requests no resource other than ``pods``."""
         return not any(value for name, value in self.request.items() if name != "pods")
 
 

@@ -64,7 +64,7 @@ def sum_of(vectors: Sequence[Vector] | Sequence[Sum], width: int) -> Sum:
 
 
 def total(table: Table) -> Sum:
-    """The sum over all nodes. A hundred nodes with ``60Pi`` exceed 64 bits. O(resources x
+    """The sum over all nodes; two hundred nodes with ``60Pi`` each exceed 64 bits. O(resources x
     nodes).
     """
     high, low = table >> 32, table & 0xFFFF_FFFF  # each half's sum fits for 2^31 nodes

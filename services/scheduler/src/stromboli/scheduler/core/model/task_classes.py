@@ -51,7 +51,7 @@ class TaskClassIndex:
         self._known: WeakValueDictionary[bytes, entities.TaskClass] = WeakValueDictionary()
         self._made = 0
         self._by_parts: dict[tuple[int, ...], _SpecParts] = {}
-        """Identities of parts of a spec -> what classes have of them."""
+        """Identities of the parts of a spec -> what classes take from them."""
         self._label_keys: Counter[str] = Counter()
         """Label key -> number of pods that select others by it; zero until
         ``take_unused_labels``.
@@ -98,11 +98,11 @@ class TaskClassIndex:
         return unused
 
     def _parts_of(self, spec: core.PodSpec) -> _SpecParts:
-        """What classes have of a spec.
+        """What classes take from a spec.
 
         The parts of specs that this reads are shared by equal pods (``pod_decoder``), though each
-        pod on a node has a spec of its own. The cache therefore knows them by identity. It keeps
-        them, so that no other object gets their identity.
+        pod on a node has a spec of its own. The cache therefore finds parts by identity, and keeps
+        references to them, so that no other object gets their identity.
         """
         read = (
             spec.containers,

@@ -1,8 +1,8 @@
 """Topology domains of the network over the rows of a session's nodes.
 
-Domains are numbered in preorder: the descendants of a domain have the numbers from its own up to
-its ``end``. The lowest common domain of several domains is computed from the lowest and highest of
-their numbers.
+Domains are numbered in preorder: a domain and its descendants have the numbers from its own up to,
+but not including, its ``end``. The lowest common domain of several domains is computed from the
+lowest and highest of their numbers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ class TopologyTree:
         yield ROOT_INDEX
 
     def common(self, some: Iterable[int]) -> int:
-        """The lowest domain that contains all of these; at least one is given."""
+        """The lowest domain that contains all of these (one or more)."""
         domains = list(some)
         first, last = min(domains), max(domains)
         return next(each for each in self.path_to_root(first) if self.is_inside(last, each))

@@ -219,8 +219,9 @@ def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: i
 def _share(
     hardware: Hardware, room: AvailableHardware, need: ContainerRequest, numa_nodes: Cells
 ) -> Share | None:
-    """The container's share, taken from these NUMA nodes first; None if devices are missing. With
-    too few CPUs it has none, as under a kubelet policy that admits the container nevertheless.
+    """The container's share, taken from these NUMA nodes first; None if devices are missing. If
+    there are too few CPUs, the share has none: the kubelet's policy may admit the container
+    nevertheless.
     """
     devices: dict[str, tuple[int, ...]] = {}
     # Pools that other devices should be close to come first.

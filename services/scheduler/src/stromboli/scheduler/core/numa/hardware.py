@@ -23,9 +23,9 @@ Cells = tuple[int, ...]
 
 class DevicePool(NamedTuple):
     """Devices of one resource. ``numa_nodes``: the NUMA node of each. ``pairs``: interconnect
-    scores of GPU pairs; empty if unknown. ``to_gpus``: devices x GPUs, the distance of each, in the
-    order of the pool ``gpus``; empty if unknown. ``is_shared``: a device may be assigned to several
-    containers.
+    scores of GPU pairs; empty if unknown. ``to_gpus``: devices x GPUs, the score of each connection
+    (higher is nearer), with the GPUs in the order of the pool ``gpus``; empty if unknown.
+    ``is_shared``: a device may be assigned to several containers.
     """
 
     numa_nodes: tuple[int, ...]

@@ -139,8 +139,8 @@ def _nics(
 def share(
     holding: node_topology.ExclusiveAllocation, ids: Mapping[str, Sequence[str]], hardware: Hardware
 ) -> Share:
-    """The container's share of this hardware; a resource whose devices no longer exist is left out.
-    Raises ValueError for CPUs that do not exist."""
+    """The container's share of this hardware, without CPUs and devices that no longer exist. Raises
+    ValueError for an invalid list of CPUs."""
     devices: dict[str, tuple[int, ...]] = {}
     for allocated_devices in holding.devices:
         known = {name: place for place, name in enumerate(ids.get(allocated_devices.resource, ()))}

@@ -50,7 +50,7 @@ def idle_gpus(gpus: trace.Integers) -> int:
 def fragmented(
     cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.PodMix
 ) -> int:
-    """Return the sum over the pods of the mix of the GPU milli that each cannot use: FGD's measure.
+    """Return FGD's measure: the GPU milli that a pod cannot use, summed over the pods of the mix.
 
     A pod cannot use GPUs with less left than it requests. A pod without a GPU request, or one that
     does not fit on the node, cannot use any.
@@ -78,8 +78,8 @@ def fragmented(
 
 @compiled
 def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.PodMix) -> int:
-    """Return the sum over the pods of the mix of the GPU milli that stay free when the node is
-    filled with pods of that kind alone, as many as GPUs, cpu and memory allow."""
+    """Return the GPU milli that stay free if the node is filled with pods of one kind only, as many
+    as GPUs, cpu and memory allow; summed over the pods of the mix."""
     left = free_gpu_milli(gpus)
     if left == 0:
         return 0

@@ -88,7 +88,8 @@ def scale_mix(kinds_by_model: Sequence[Mapping[tuple[int, ...], int]], total: in
 
 
 def kernel_for(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[int, int]:
-    """Return the kernel of a policy for a list, and the value in milli of opening an idle GPU.
+    """Return the kernel of a policy for these lists, and the bonus in milli for putting a pod on an
+    idle GPU.
 
     While cpu is plentiful, ``least-stranded`` uses stranded GPU as the tie-breaker of FGD. Once cpu
     is scarce, it weighs both equally, because GPUs then stay idle for lack of cpu on their nodes.

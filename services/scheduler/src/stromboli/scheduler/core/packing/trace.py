@@ -151,7 +151,7 @@ class _Row:
     def number(self, column: str) -> int:
         text = self.text(column)
         if not (text.isascii() and text.isdigit()):
-            self.fail(column, f"{text!r} is not a whole number from 0 on")
+            self.fail(column, f"{text!r} is not a whole number of at least 0")
         return int(text)
 
 

@@ -49,15 +49,15 @@ def place_run(
 
 
 SAMPLED, EXCESS = 16, 4
-"""One in 16 scores is a sample. The sample gives a score that about four times as many nodes reach
-as are needed."""
+"""One in 16 scores is sampled. The score taken from the sample is one that about four times as many
+nodes reach as are needed."""
 
 
 def _best(scores: extension_points.Scores, count: int) -> Indices:
     """Indices of the ``count`` best, best first; of equal ones the first.
 
     A partition of all scores costs more than a few comparisons with a score of a sample. Often many
-    nodes have that score, as empty nodes do: then it is the worst of those that are needed.
+    nodes have that score, as empty nodes do: then it is the worst score that is needed.
     """
     if count >= len(scores):
         return np.argsort(-scores, kind="stable")
@@ -84,7 +84,7 @@ def _sampled(scores: extension_points.Scores, count: int) -> np.int64 | None:
 
 
 _NONE = (2**63, 0, 0)
-"""Comes behind the entry of every place."""
+"""No entry; sorts after the entry of every place."""
 
 
 class _RunPlacement:
@@ -117,8 +117,8 @@ class _RunPlacement:
     def picks(self) -> list[int]:
         """The rows in the order in which tasks take them.
 
-        ``again`` is the entry of the place that was taken last, as the heap would have it. It stays
-        outside as long as the place is the best one, as when one node is filled after another.
+        ``again`` is the entry of the place that was taken last. It is kept outside the heap as long
+        as this place is the best one, which is common: nodes are often filled one after another.
         """
         picked: list[int] = []
         heap, counts, rows = self._heap, self._taken, self._row_list

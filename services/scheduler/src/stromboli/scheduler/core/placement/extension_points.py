@@ -100,7 +100,7 @@ class QueueShare(NamedTuple):
 
     allocated: Sequence[int]
     promised: Sequence[int]
-    """Resources that Inqueue jobs still lack for their minimum resources."""
+    """Resources that admitted jobs still lack for their minimum resources."""
     deserved: Sequence[float]
     capability: Sequence[int]
 
@@ -157,7 +157,7 @@ Preparation: TypeAlias = Callable[[entities.Task], Sequence[Step]]
 Annotation: TypeAlias = Callable[[entities.Task], Mapping[str, str]]
 """Annotations that the pod gets with its bind."""
 ClassKey: TypeAlias = Callable[[entities.Task], Hashable]
-"""The data of a task, besides its class, that a plugin depends on."""
+"""The data of a task, in addition to its class, that a plugin depends on."""
 JobBlocked: TypeAlias = Callable[[entities.Job], str]
 """Called for a job that was tried and cannot start now: why jobs after it in its queue must wait,
 or empty if they need not.

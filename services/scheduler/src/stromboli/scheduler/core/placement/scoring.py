@@ -64,7 +64,7 @@ class Balance:
 
 
 def improvement(before: Amounts, after: Amounts) -> Amounts:
-    """Balanced allocation: how much a task improves the evenness of a node, 0 to 100."""
+    """Balanced allocation: how much a task improves the evenness of a node, 50 to 100."""
     score: Amounts = after - before
     score += 50
     score //= 2

@@ -1,8 +1,8 @@
 """Topology spread constraints, hard and soft.
 
-The rules are those of Kubernetes' PodTopologySpread for constraints of pods. Default constraints of
-a cluster depend on Services, which the scheduler does not read. Pods that are being deleted do not
-count.
+The rules are those of Kubernetes' PodTopologySpread for constraints of pods. A cluster's default
+constraints are not applied, because they depend on Services, which the scheduler does not read.
+Pods that are being deleted do not count.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Packs tasks with different requests onto nodes, for gangs that greedy placement fails to place.
 
-Greedy placement takes tasks in their order and the node with the best score, so that a small task
-can take the only room of a large one. ``pack`` searches for nodes for all tasks together:
+Greedy placement takes tasks in their order and the node with the best score, so a small task may
+take the only room that a large one fits. ``pack`` searches for nodes for all tasks together:
 
 1. The largest kind of task is placed first, on the nodes on which it leaves the least room.
 2. If that fails and there are few tasks and nodes, a depth-first search tries the other counts per

@@ -51,7 +51,7 @@ class Deadlines:
         return (first > second) - (first < second)
 
     def _waiting_time(self, where: str, text: str) -> timedelta | None:
-        """Return the duration; None, with a complaint, if it cannot be read or is not positive."""
+        """Return the duration; None if it is not positive or, with a complaint, cannot be read."""
         if not text:
             return None
         try:

@@ -40,7 +40,8 @@ class QueueQuota(msgspec.Struct, eq=False):
         shares.add(self.allocated, demand, times)
 
     def needed_with(self, request: Sequence[int]) -> shares.Row:
-        """Return the usage after one more job got its minimum resources."""
+        """Return the usage with the minimum resources of one more job, without elastic resources,
+        which the queue can give up."""
         total = shares.sum_of(self.allocated, self.inqueue)
         kept = [amount - more for amount, more in zip(total, self.elastic, strict=True)]
         return shares.sum_of(kept, request)

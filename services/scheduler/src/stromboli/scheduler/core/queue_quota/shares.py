@@ -1,4 +1,4 @@
-"""Arithmetic on resource rows, and the shares that queues and jobs have of them.
+"""Arithmetic on resource rows, and the shares of queues and jobs.
 
 A session updates shares with every task that it places, and a row has only a few columns, for which
 a list of integers is several times faster than an array. The request of a task class is therefore
@@ -75,8 +75,8 @@ def is_within(left: Sequence[float], right: Sequence[float]) -> bool:
 
 
 def fits(used: Sequence[int], demand: Demand, limit: Sequence[float]) -> bool:
-    """Return whether usage and demand stay within the limit in all requested resources, ``pods``
-    aside."""
+    """Return whether usage and demand stay within the limit in all requested resources except
+    ``pods``."""
     return all(
         used[column] + amount <= limit[column]
         for column, amount in demand
@@ -97,8 +97,8 @@ def count_fitting(used: Sequence[int], demand: Demand, limit: Sequence[float], m
 def exceeded_names(
     ssn: session.Session, needed: Sequence[int], limit: Sequence[float], demand: Demand
 ) -> list[str]:
-    """Return the requested resources of which more is needed than the limit: cpu, memory, others by
-    name."""
+    """Return the requested resources whose needed amount exceeds the limit: cpu and memory first,
+    others by name."""
     names = ssn.resources.names
     short = [
         names[column] for column, _ in quota_relevant(demand) if needed[column] > limit[column]
@@ -114,5 +114,5 @@ def dominant_share(used: Sequence[int], limit: Sequence[float]) -> float:
 
 
 def is_empty(named: units.Amounts) -> bool:
-    """Return whether all amounts are zero, ``pods`` aside."""
+    """Return whether all amounts except ``pods`` are zero."""
     return not any(amount > 0 for name, amount in named.items() if name != "pods")

@@ -68,7 +68,7 @@ def explain_past(
     find: opening.FindPlugin = plugins.find,
 ) -> list[PastGang]:
     """The given PodGroups at a time, without PodGroups that did not exist then. ``records``: the
-    whole log, with ``cluster.changes`` instead of the topics that it has copies of.
+    whole log, with ``cluster.changes`` instead of the topics that it copies.
     ``configurations``: the configurations that may have been in force. Raises TooEarlyError,
     UnknownConfigurationError. O(records)."""
     all_records = list(records)

@@ -3,9 +3,9 @@ used.
 
 The cache is advanced from session to session, so a whole log is read once and each session runs
 once. Compacted topics lack older versions of objects and plans; ``cluster.changes`` has them (see
-``snapshot_history``). Records that a session had read, on which decisions depend, and that are
-missing are counted (``ReplayedSession.missing``); the replay of such a session may decide
-differently. Not missing are
+``snapshot_history``). Records are counted as missing (``ReplayedSession.missing``) if a session had
+read them and its decisions depend on them; the replay of such a session may decide differently.
+These records do not count as missing:
 
 - records that no service reads: announcements of epochs and records of replaced writers;
 - decisions and outcomes that were finished before the session, which retention may have removed:
@@ -60,10 +60,10 @@ def replay_sessions(
     """Replay every recorded session of a log, in the order of the log. O(records + sessions).
 
     ``configurations``: the configurations that were in force, identified by their digests. ``by``:
-    the scheduler names whose pods count. ``past``: the history of the topics that ``records`` lacks
-    older records of, or lacks. ``instead``: a configuration that replaces the recorded one; each
-    session still starts from the decisions that were really made before it. ``last``: number of
-    sessions at the end of the log that are replayed and returned; None: all.
+    the scheduler names whose pods count. ``past``: the history of topics that are incomplete or
+    absent in ``records``. ``instead``: a configuration that replaces the recorded one; each session
+    still starts from the decisions that were really made before it. ``last``: number of sessions at
+    the end of the log that are replayed and returned; None: all.
     """
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
@@ -88,7 +88,10 @@ def replay_sessions(
             continue
         how = instead or known.get(session_record.configuration)
         if how is None:
-            problem = f"no configuration with the digest {session_record.configuration} was given"
+            problem = (
+                f"no given configuration has the digest {session_record.configuration}: pass it "
+                "with --config FILE"
+            )
             yield ReplayedSession(record=session_record, recorded=recorded, problem=problem)
             continue
         missing = {
@@ -175,8 +178,9 @@ _DECIDING = tuple(topic for topic in subscriptions.TOPICS if topic != topics.EXP
 
 
 def _has_newest(topic: topics.Topic, records: Sequence[envelope.Record], folded: int) -> bool:
-    """Whether a compacted topic of messages has no later record that could have replaced one which
-    the session read. Then the newest of each key are there, and older ones changed nothing."""
+    """Whether a compacted topic of messages has no record after those that the session had read: a
+    later one could have replaced one of them. Then the newest record of each key is present, and
+    older ones do not matter."""
     return topic.is_compacted and topic not in _SNAPSHOTS and folded == len(records)
 
 
@@ -201,8 +205,8 @@ def _count_missing(
     first = bisect.bisect_left(records, begin, hi=folded, key=lambda each: each.offset)
     passed = bisect.bisect_left(unread, end) - bisect.bisect_left(unread, begin)
     missing = end - begin - (folded - first) - passed
-    # Of the records before a complete state, those that were replaced before the session count for
-    # nothing. The others were replaced by records between the session and that state.
+    # Of the records before a complete state, those that were replaced before the session do not
+    # count. The others were replaced by records between the session and that state.
     return min(missing, complete_from - end) if end < complete_from else missing
 
 

@@ -31,7 +31,7 @@ def put(
             report = message if isinstance(message, data.DataObserved) else None
             return around.data_copies.put(record.key, report)
         case topics.USAGE:
-            # Loads are scores: they let no pod start that could not start without them.
+            # Loads only affect scores: no pod waits for a change of them.
             around.put_usage(
                 record.key, message if isinstance(message, node_usage.UsageObserved) else None
             )

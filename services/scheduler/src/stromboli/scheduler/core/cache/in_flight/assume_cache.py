@@ -78,7 +78,7 @@ class AssumeCache:
     ) -> tuple[scheduling.StatementDecided, ...]:
         """Assume a published decision; return the statements that this changes, if any.
 
-        ``id_``: of the record. O(tasks of the statement).
+        ``id_``: id of the record. O(tasks of the statement).
         """
         rank = rank_of(statement.decision or id_)
         if rank is None:
@@ -172,18 +172,19 @@ class AssumeCache:
         return closed_keys
 
     def take_released(self) -> list[scheduling.Bind]:
-        """Binds with claims that nothing is assumed of any more since the last call."""
+        """Take the binds for which an assumption about a claim was closed since the last call."""
         released, self._released = self._released, []
         return released
 
     # Lookups
 
     def bind_of(self, key: str, uid: str = "") -> scheduling.Bind | None:
-        """The open bind of this pod, or of any pod of this key; None if there is none. Of several,
-        an executed one comes first, then the last of those without an outcome."""
+        """The open bind of this pod (without ``uid``: of any pod with this key); None if there is
+        none. If several are open, an executed one, otherwise the newest one."""
         bind = None
         for each in self._by_object.get((Effect.BIND, key), ()):
-            # Another pod may have the name of a planned one, which is held until it is answered.
+            # A planned pod has no uid. Its bind holds room until it is answered, even if another
+            # pod has its name.
             if each.is_planned or uid in ("", each.uid):
                 bind = each.bind
                 if each.state is State.EXECUTED:
@@ -305,8 +306,9 @@ class AssumeCache:
                 self._set_absent(assumption, is_absent=observation is Observation.ABSENT)
 
     def _is_over(self, assumption: Assumption, observation: Observation) -> bool:
-        """Whether the observation closes the assumption. Without the version of a created pod,
-        which a response that cannot be decoded lacks, only its snapshot shows that it exists."""
+        """Whether the observation closes the assumption. If the outcome lacks the version of the
+        created pod (the API server's response could not be decoded), only the pod's snapshot shows
+        that it exists."""
         if not assumption.is_planned:
             return observation is Observation.SEEN
         if assumption.state is not State.EXECUTED or observation is Observation.WAITING:
@@ -386,9 +388,9 @@ class AssumeCache:
 def _executed(decision: Decision, answer: scheduling.DecisionAnswered) -> dict[Place, int]:
     """The parts that were executed, each with a version of its object that has the effect, or 0.
 
-    An outcome answers the whole publication: a task that it lacks was not executed. A claim has its
-    effect if a pod that needs it was bound, or if the outcome contains it: it is what several pods
-    need, and a part of them was refused. O(parts).
+    An outcome answers the whole publication: a task that it lacks was not executed. A claim was
+    written if a pod that needs it was bound, or if the outcome contains the claim, which is the
+    case if several pods need it and some of them were refused. O(parts).
     """
     tasks = {
         (pod_key(it), it.uid): it.created_version for it in answer.tasks if it.result == "executed"

@@ -21,11 +21,11 @@ Rules:
 
 1. An assumption is closed by the outcome or by the snapshot, never by time. ``executed`` does not
    close it: the snapshot that shows the effect may still be on its way.
-2. *Observed* means that no snapshot can show the opposite, also none from before the decision: the
-   pod, by its uid, is bound or terminating; the volume claim and its volume name each other. An
+2. *Observed* means that no snapshot can show the opposite, not even an earlier one: the pod, by its
+   uid, is bound or terminating; the volume claim names its volume, and the volume is claimed. An
    entry can be revoked and devices can be deallocated before a snapshot shows either, so they are
    observed only once the outcome names a version of the PodGroup or claim and the object is seen in
-   that version or a later one. From an outcome without the version, the effect itself is awaited.
+   that version or a later one. If the outcome has no version, the effect itself must be visible.
 3. A pod that is absent may be one whose snapshot has not been read yet, also if another pod has its
    name. It counts as gone only once all topics have been read to their ends.
 4. A decision may be published again, under its id, with what is still open of it. Only the outcome
@@ -42,13 +42,12 @@ Rules:
    closed by the outcome of the newest publication, if that is a refusal, else once the version of
    the created pod, or a later one of any pod, has been read: the monitor publishes pods in the
    order of their versions. A pod that cannot be read keeps its bind open.
-7. Assumptions close one by one. One that stays open holds up no other one, of its own decision or
-   of another: neither its room nor its memory nor, once it has been published again, the offset
-   from which a restart reads.
+7. Assumptions close one by one. One that stays open does not keep the room or the memory of others,
+   in its own decision or in another. Once its decision has been published again, a restart need not
+   read from the old offset either.
 8. A decision whose assumptions the snapshots have all closed is kept until its outcome is read or
    is certainly lost. Which binds were refused, and so whether a gang was started only in part, does
    not depend on which of the two is read first.
-
 9. A bound pod closes its bind, and each claim closes on its own: by the snapshots of the claim, or
    with the refusal of all binds that need it. Devices of a claim that several pods need stay
    allocated if one of these pods is bound by another decision; the outcome then contains the claim,

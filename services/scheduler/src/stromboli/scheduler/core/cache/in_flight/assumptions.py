@@ -29,7 +29,7 @@ class Effect(enum.StrEnum):
     VOLUME = "volume"
     DEVICES = "devices"
 
-    __hash__ = object.__hash__  # that of ``enum`` is computed in Python
+    __hash__ = object.__hash__  # faster than the hash of ``enum``, which runs Python code
 
 
 Place = tuple[Effect, str]
@@ -49,9 +49,9 @@ class Assumption(msgspec.Struct, eq=False):
     """What one decision assumes about one task, claim or PodGroup.
 
     ``key``, ``uid``: of the pod, claim or PodGroup; a planned pod has no uid yet. ``bind``: for a
-    claim the first one that needs it. ``is_absent``: no snapshot of the object has been read.
-    ``version``: a resourceVersion of the object that has the effect, once that is answered; 0 if
-    the outcome has none.
+    claim the first bind that needs it. ``is_absent``: no snapshot of the object has been read.
+    ``version``: a resourceVersion at which the object has the effect, from the outcome; 0 without
+    one.
     """
 
     decision: "Decision"
@@ -91,7 +91,7 @@ class Assumption(msgspec.Struct, eq=False):
 
     def is_of(self, pod: core.Pod) -> bool:
         """Whether this is about this pod, and not about another one of the same name. A planned pod
-        is created with its node, so one without is another pod, such as a copy."""
+        is created with its node, so a pod without it is another one, such as a copy."""
         if self.bind is not None and self.bind.is_planned:
             is_marked = pod.metadata.annotation(keys.DECISION) == self.decision.id
             return is_marked and pod.spec.node_name == self.bind.node
@@ -124,8 +124,8 @@ class Decision(msgspec.Struct, eq=False):
         return max((each.notice_s for each in self.statement.evictions), default=0.0)
 
     def remaining(self) -> scheduling.StatementDecided:
-        """The statement reduced to its open parts, to be republished under its id. A bind is
-        republished also for its claims alone."""
+        """The statement reduced to its open parts, to be republished under its id. It contains a
+        bind even if only claims of the bind are open."""
         of = self.statement
         return msgspec.structs.replace(
             of,
@@ -159,7 +159,7 @@ def parts_of(decision: Decision) -> Iterator[Assumption]:
 
 
 def places_of(bind: scheduling.Bind) -> Iterator[Place]:
-    """What the bind's assumptions are about: the pod, and the claims that get something new."""
+    """The pod, and the claims that the bind assigns a volume or devices to."""
     yield Effect.BIND, pod_key(bind)
     for volume in bind.volumes:
         yield Effect.VOLUME, claim_key(bind, volume)
@@ -169,7 +169,7 @@ def places_of(bind: scheduling.Bind) -> Iterator[Place]:
 
 
 def _claims_of(decision: Decision) -> Iterable[Assumption]:
-    """One for each claim, of which several pods may need the same."""
+    """One assumption for each claim, even if several pods need it."""
     assumptions: dict[Place, Assumption] = {}
     for bind in decision.statement.binds:
         for volume in bind.volumes:
@@ -208,7 +208,7 @@ def identity_of(pod: core.Pod) -> TaskIdentity:
 
 
 def index_of(pod: core.Pod) -> int:
-    """The task's index, else the trailing number of a pod name of three parts or more."""
+    """The task's index, else the trailing number of a pod name of three parts or more, else 0."""
     text = pod.metadata.annotation(keys.TASK_INDEX) or pod.metadata.label(keys.TASK_INDEX)
     if text is None and pod.metadata.name.count("-") >= 2:
         text = pod.metadata.name.rpartition("-")[2]

@@ -18,8 +18,6 @@ from stromboli.shared.messages import cluster
 class Observation(enum.IntEnum):
     """``WAITING``: the effect is not visible, or the object cannot be read. ``ABSENT``: there is no
     such object; it is gone, or its snapshot has not been read yet. ``SEEN``: the effect is visible.
-
-    Of several observations the smallest counts.
     """
 
     WAITING = 0
@@ -88,7 +86,8 @@ def _of_pod(
 
 
 def _of_volume(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
-    """Whether the claim and its volume name each other, or the claim has another volume."""
+    """Whether the claim names the volume and the volume is claimed, or the claim has another
+    volume."""
     claim = of.state(kinds.PERSISTENT_VOLUME_CLAIMS, assumption.key)
     assert assumption.volume is not None
     wanted = assumption.volume.volume
@@ -127,8 +126,9 @@ def _of_entry(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
 
 
 def _revocable(assumption: Assumption, obj: meta.Object, *, is_visible: bool) -> Observation:
-    """Whether the outcome's version of the object, or a later one, was read: an effect that can be
-    revoked may have been, before a snapshot showed it. ``is_visible``: for an outcome without."""
+    """The observation of an effect that can be revoked, even before a snapshot shows it: it counts
+    as seen once the object was read in the outcome's version or a later one. ``is_visible``: the
+    result for an outcome without a version."""
     if assumption.state is not State.EXECUTED:
         return Observation.WAITING
     version = assumption.version

@@ -1,9 +1,9 @@
-"""Refusals: decisions of which outcomes report that a part was not executed.
+"""Refusals: decisions whose outcome reports that a part was not executed.
 
 A refusal counts until its decision is published again, because the later publication gets an
 outcome of its own, or until a session that has read its outcome is recorded: the session keeps what
-it needs in its memory. A record may be read before the outcomes that its session has read; they are
-ignored.
+it needs in its memory. The record of a session may be read before outcomes that the session had
+read; these outcomes are ignored.
 """
 
 import heapq
@@ -60,7 +60,7 @@ class Refusals:
         offset: int,
     ) -> None:
         """Note the parts of a decision that were not executed, if there are any. Parts that a
-        snapshot closed are refused, too: a pod may be gone before its bind is tried.
+        snapshot closed count, too: a pod may be gone before its bind is tried.
 
         ``offset``: of the outcome. O(parts of the decision).
         """
@@ -105,7 +105,7 @@ class Refusals:
 
 
 def _last(noted: Iterable[Refusal]) -> Refusal:
-    """The last one; it is of a start if an earlier one of the same PodGroup is."""
+    """The last refusal, with ``is_start`` if it or an earlier one of the same PodGroup has it."""
     first, *later = sorted(noted, key=lambda each: each.offset)
     for each in later:
         is_start = each.is_start or (first.is_start and first.uid == each.uid)

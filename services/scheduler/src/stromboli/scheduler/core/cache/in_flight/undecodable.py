@@ -27,8 +27,8 @@ class UndecodableDecisions:
         )
 
     def answer(self, offset: int, answered_below: int) -> None:
-        """Note the outcome of a publication; those below ``answered_below`` have one, or lost it.
-        O(1) for each record that this answers."""
+        """Note the outcome of a publication. Publications below ``answered_below`` have an outcome,
+        or it is lost. O(1) for each record that this answers."""
         self._end(offset)
         while self.first < answered_below:
             self._end(int(self.first))
