@@ -93,8 +93,8 @@ class Policy(msgspec.Struct, frozen=True):
         )
 
     def _rules(self, binding: Binding) -> tuple[Rule, ...]:
-        """Return the rules of the bound role; none if the role does not exist, as an API server
-        does.
+        """Return the rules of the bound role. A role that does not exist has none, as on an API
+        server.
         """
         namespace = binding.namespace if binding.role.kind == "Role" else ""
         return self.roles.get((binding.role.kind, namespace, binding.role.name), ())

@@ -87,7 +87,7 @@ def _apply(document: Document, step: Step) -> None:
 def _pointer(path: str) -> list[str]:
     """Split a JSON pointer. The whole document is never patched, so there is at least one part."""
     if not path.startswith("/"):
-        raise ValueError("a path begins with /")
+        raise ValueError("the path does not begin with /")
     return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
 
 

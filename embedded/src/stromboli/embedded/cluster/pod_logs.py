@@ -1,5 +1,5 @@
-"""The output of containers, from the kubelets of their nodes; also of deleted pods, if a node has
-kept it.
+"""Reads the output of containers from the kubelets of their nodes, including the output of deleted
+pods if a node has kept it.
 """
 
 import contextlib

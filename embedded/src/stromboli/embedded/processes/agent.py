@@ -140,7 +140,8 @@ class ProcessNodeAgent:
     async def deleted_logs(
         self, namespace: str, name: str, query: cluster_port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Read the output of a container of a deleted pod; no name is its only container."""
+        """Read the output of a container of a deleted pod; an empty ``query.container`` means its
+        only container."""
         what = f"read the log of Pod {namespace}/{name}"
         known = self._workers.get(query.uid)
         if known is not None and known.pod.metadata.key == f"{namespace}/{name}":
@@ -283,7 +284,7 @@ class ProcessNodeAgent:
         )
 
     async def _rename(self) -> None:
-        """Update all hosts files, once for all changes of the last moment."""
+        """Update the hosts files of namespaces with changed pods, once for all pending changes."""
         while True:
             await self._has_stale.wait()
             await asyncio.sleep(0)
@@ -332,8 +333,8 @@ class ProcessNodeAgent:
 async def mark_stale_nodes_not_ready(
     cluster: cluster_port.Cluster, served: Collection[str], now: datetime
 ) -> None:
-    """Mark process nodes of earlier runs as not ready, so that nothing is placed on them: a killed
-    agent could not do it.
+    """Mark process nodes of earlier runs as not ready, so that no pod is placed on them: an agent
+    that was killed could not do that itself.
     """
     for raw in (await cluster.list(kinds.NODES, labels={keys.RUNNER: machine.RUNNER})).items:
         name = kinds.metadata_of(raw).name

@@ -134,7 +134,7 @@ class DataCaches:
                 items[item.key] = msgspec.structs.replace(listed, pinned=True)
         is_known = answer is not None or self._exchange is None
         ordered = tuple(items[key] for key in sorted(items))
-        # Before the first answer, a list of the own pods alone would forget prefetched copies.
+        # Before the first answer, a list for the own pods alone would drop prefetched copies.
         wanted = data.DataWanted(node=node, items=ordered) if is_known else None
         return wanted, frozenset(used)
 

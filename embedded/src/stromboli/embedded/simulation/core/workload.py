@@ -122,7 +122,7 @@ class Scenario(msgspec.Struct, frozen=True):
     once.
 
     ``queues``: objects as users write them. A queue that only jobs name is created with weight 1.
-    ``hardware``: what the run times of tasks depend on; None: on nothing.
+    ``hardware``: a model that changes the run times of tasks; None for none.
     """
 
     nodes: tuple[NodeGroup, ...]
