@@ -1,8 +1,8 @@
 """Kubernetes role-based access control over manifests, for rules about resources.
 
-Rules only grant; none denies. Source: Kubernetes documentation, "Using RBAC Authorization".
-``file`` rejects roles with an ``aggregationRule`` and rules about URLs, which are not evaluated
-here.
+Rules only grant rights; none denies one. Source: Kubernetes documentation, "Using RBAC
+Authorization". ``file`` rejects roles with an ``aggregationRule`` and rules about URLs, which are
+not evaluated here.
 """
 
 from collections.abc import Mapping

@@ -254,7 +254,7 @@ def _is_counted(name: str) -> bool:
 
 
 def _pod_usage(pod: core.Pod) -> _PodUsage:
-    """Return the usage of a pod. A finished pod counts as an object only."""
+    """Return the usage of a pod. A finished pod counts only for ``count/pods``."""
     ended = pod.status.phase in ("Succeeded", "Failed")
     amounts = {"count/pods": 1} if ended else quota.usage(pod.spec)
     return _PodUsage(amounts, quota_scopes.traits(pod.spec))

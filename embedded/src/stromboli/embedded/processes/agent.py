@@ -1,4 +1,4 @@
-"""The agent of process nodes: acts as kubelet for its nodes, over the cluster port alone.
+"""The agent of process nodes: acts as kubelet for its nodes, using only the cluster port.
 
 One agent serves all process nodes of a system. It watches all pods, since every node knows names
 and addresses of a job's pods, and runs those bound to its nodes.
@@ -174,7 +174,7 @@ class ProcessNodeAgent:
     async def exec(
         self, uid: str, request: pod_sessions.ExecRequest
     ) -> AsyncIterator[pod_sessions.ExecSession]:
-        """Run a command beside a container of a pod; ``request.container`` is set."""
+        """Run a command in a container, beside its main process; ``request.container`` is set."""
         pod_worker = self._worker(uid)
         what = f"run a command in Pod {pod_worker.pod.metadata.key}"
         process = pod_worker.process(request.container)

@@ -1,4 +1,4 @@
-"""What the pods of process nodes use, and its reports to the monitor.
+"""The usage of pods on process nodes, and its reports to the monitor.
 
 Launchers measure their containers: they are the parents of all processes, so the kernel also
 reports the CPU time and memory of ended processes to them. Therefore even the shortest pod has

@@ -363,7 +363,7 @@ class PodWorker:
         spec["entry"] = image_files.entry(runtime, container, options)
         spec["command"] = image_files.command_line(runtime, container, options, spec["command"])
         own = image_files.variables(runtime, spec["environment"])
-        # The mark of the pod is also for the program's own processes.
+        # The program's own processes need the pod's mark, too.
         spec["environment"] = {**self._around.base, **self._own_variables(), **own}
         spec["working_directory"] = "/"
 
@@ -380,7 +380,7 @@ class PodWorker:
         ]
 
     def _own_folders(self, container: pods.Container, home: str) -> list[dict[str, Any]]:
-        """The mounts of an isolated container's own folders, which are empty in each run."""
+        """The mounts of an isolated container's private folders, which are empty in each run."""
         scratch = self._folder.scratch(container.name)
         mounted = {mount.mount_path for mount in container.volume_mounts}
         folder_mounts = []

@@ -25,7 +25,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 300.0
 the first to the longest.
 """
 FORGIVEN_S = 600.0
-"""A container that ran this long resets its back-off."""
+"""The back-off of a container that ran this long is reset."""
 ASK_AGAIN_S = 2.0
 """Retry interval for missing inputs of a container, such as a ConfigMap."""
 KILLED = 137

@@ -34,7 +34,7 @@ TELL_EVERY_S = 0.05
 MEMORY_EVERY_S = 0.1
 """Interval of memory measurements; usage may exceed the limit in between."""
 USAGE_EVERY_S, USAGE_SHARE = (1.0, 10.0), 0.1
-"""Interval of measurements of usage: its limits, and the share of the container's age."""
+"""Interval of usage reports: its minimum and maximum, and its share of the container's age."""
 DRAIN_S = 2.0
 """Time limit for reading the last output once no writer is left."""
 EXEC_OUTPUT_BYTES = 1024
