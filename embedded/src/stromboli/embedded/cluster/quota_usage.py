@@ -123,7 +123,7 @@ class QuotaUsage:
         return {"hard": account.spec.hard or {}, "used": used}
 
     def refusal(self, pod: Document) -> str | None:
-        """Return why a new pod is rejected, in the words of an API server; None if it is not."""
+        """Return why a new pod is rejected as an API server words it; None if it is accepted."""
         metadata = pod["metadata"]
         if reason := self._closed(metadata["namespace"]):
             return f'pods "{metadata["name"]}" is forbidden: {reason}'
