@@ -1,5 +1,5 @@
-"""How tests run here: on the event loop that serves, without time limits of Hypothesis, and without
-the collected tests in the garbage collector's generations."""
+"""Configures all test runs: uvloop as in the services, no deadlines of Hypothesis, and a garbage
+collector that does not visit the collected tests."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from stromboli.shared import process
 from stromboli.testkit import cpu_time
 
 # Without the phase `explain`, which traces every line of later examples once one has failed: on
-# CPython 3.11 a test's timeout that comes while lines are traced may never end.
+# CPython 3.11 a test may hang if its timeout expires while lines are traced.
 settings.register_profile(
     "stromboli",
     deadline=None,
@@ -28,9 +28,9 @@ settings.register_profile(
 settings.load_profile("stromboli")
 
 # Systems in threads outlive the test that started them. They log to the standard error of the
-# process: a test that reads the output of a command must not find their records in it.
-# Tracebacks have no local variables: to format those of one error can take the processor for ten
-# seconds, in which no task of the loop runs.
+# process, so that their records are not in the output of a command that another test reads.
+# Tracebacks have no local variables: formatting those of one error can take ten seconds of CPU,
+# during which no task of the event loop runs.
 structlog.configure(
     processors=[
         *structlog.get_config()["processors"][:-1],
@@ -41,7 +41,7 @@ structlog.configure(
 
 
 class UvloopPolicy(asyncio.DefaultEventLoopPolicy):
-    """Where uvloop differs from the library's own loop, services must be right on uvloop."""
+    """Tests use uvloop: the services run on it, and it differs from asyncio's own loop."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         loop = uvloop.new_event_loop()
@@ -50,7 +50,8 @@ class UvloopPolicy(asyncio.DefaultEventLoopPolicy):
 
 
 def _record_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """uvloop hands what a signal's handler raises to this one, also that a test's time is up."""
+    """Report an exception of the loop; stop the loop if a test has timed out. uvloop passes
+    exceptions of signal handlers, such as the one of the timeout, to this handler."""
     loop.default_exception_handler(context)
     if isinstance(context.get("exception"), pytest.fail.Exception):
         for task in asyncio.all_tasks(loop):
@@ -60,8 +61,8 @@ def _record_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Modules, tests and their parameters live as long as the run: no garbage collection visits
-    them, neither while they are made nor later. Collections are as rare as in a service."""
+    """Collect the tests without garbage collection, and exclude them from later collections: they
+    live as long as the run. Later collections are as rare as in a service."""
     gc.disable()
     try:
         yield
@@ -73,16 +74,16 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Servers leave their clients' tokens here, and not in the home of the user who tests."""
+    """Servers write the tokens for their clients here, not in the user's home folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 
-# A job in the background of a shell starts with SIGINT ignored, which processes of tests would
-# inherit: tests interrupt some of them as a user does.
+# A shell starts background jobs with SIGINT ignored. Processes of tests would inherit that, and
+# tests interrupt some of them with SIGINT, as users do.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# By policy and not by the plugin's hook, which would end what a run shares behind each test.
+# By policy, not by the hook of pytest-asyncio, which would end what tests share after each test.
 asyncio.set_event_loop_policy(UvloopPolicy())

@@ -422,8 +422,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=500, help="maximum per cluster")
     parser.add_argument("--samples", type=int, default=150, help="maximum per cluster")
     parser.add_argument("--seeds", type=int, default=2, help="number of seeds of the generator")
-    parser.add_argument("--first-seed", type=int, default=0, help="of the generator")
-    parser.add_argument("--later", type=int, default=0, help="jobs of Philly so many jobs later")
+    parser.add_argument("--first-seed", type=int, default=0, help="first seed of the generator")
+    parser.add_argument("--later", type=int, default=0, help="start this many Philly jobs later")
     parser.add_argument(
         "--cpu-s", type=float, default=60.0, help="CPU time for forecasts, per cluster"
     )

@@ -1,6 +1,6 @@
 """``python -m bench.embedded_jobs``: CPU time and disk space of a job in embedded mode.
 
-One-pod jobs on simulated nodes, a few at a time until each is Completed, in one process: the four
+One-pod jobs on simulated nodes, a few at a time until each is Completed, in one process: all
 services, the log, the cluster and the client. CPU time is that of the whole process, the client
 included, after its start. Bytes are the size of the state directory after the system is closed,
 less that of one in which no job ran.

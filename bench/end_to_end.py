@@ -1,8 +1,8 @@
 """``python -m bench.end_to_end``: pods per second from a job's POST to a node.
 
 Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as separate processes,
-100 KWOK nodes, all on this machine. A round is 10 gangs of 100 pods, submitted concurrently: from
-sending the first POST to reading the watch event that shows the last pod's ``nodeName``. It
+100 KWOK nodes, all on this machine. A round is 10 gangs of 100 pods, submitted concurrently; it
+takes from sending the first POST to reading the watch event with the last pod's ``nodeName``. It
 alternates with rounds of raw clients, which make no decisions, on the same API server while the
 services run and watch: see ``bench.raw_rounds``. Their concurrency is the best of a sweep. Each
 ratio is the median of the ratios of a round and its neighbouring rounds.

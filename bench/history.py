@@ -44,7 +44,7 @@ USERS, QUEUES, NODES = 200, 20, 500
 MONTH_S = 30 * 86_400
 STEPS = ("Pending", "Bound", "Running", "Succeeded")
 RARE = 1000
-"""The one job of a user and of a queue."""
+"""The number of the only job of the user ``rare`` and of the queue ``rare``."""
 RUNS = 5
 LAG_S = 30
 """For how long events are appended when the lag is measured."""

@@ -66,7 +66,8 @@ class Sightings:
                 waiting.set_result(None)
 
     def await_bound(self, job: str) -> asyncio.Future[None]:
-        """Return when the job's pod has a node. Call it before the job is submitted."""
+        """A future that is done when the job's pod has a node. Call it before the job is
+        submitted."""
         self._awaited[job] = asyncio.get_running_loop().create_future()
         return self._awaited[job]
 

@@ -2,11 +2,10 @@
 
 ``python -m bench.reservation_delays``. Each case is a simulation of 4 nodes of 4 cores. Gangs of 1
 to 8 cores arrive in the 10 minutes before an advance reservation of 2 nodes for a queue; they state
-run times of 30 to 600 s
-(lognormal, median 150 s) as ``runningEstimate``, and are about 1.3 times the work that the nodes
-can do. They run for what they state, multiplied by a factor that is drawn log-uniformly. The job of
-the reservation needs both nodes, and was submitted before. Its delay is from the start of the
-period to its start. The last line of stdout is one JSON object.
+run times of 30 to 600 s (lognormal, median 150 s) as ``runningEstimate``, and request about 1.3
+times the work that the nodes can do. They run for the stated time, multiplied by a factor that is
+drawn log-uniformly. The job of the reservation needs both nodes, and was submitted before. Its
+delay is from the start of the period to its start. The last line of stdout is one JSON object.
 """
 
 import argparse
@@ -101,7 +100,7 @@ def summary(delays_s: list[float]) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=1000, help="of each setting")
+    parser.add_argument("--cases", type=int, default=1000, help="number of cases of each setting")
     cases = parser.parse_args().cases
     found = []
     for name, least, most, at_start in SETTINGS:

@@ -1,8 +1,8 @@
 """The restart of the scheduler in a large cluster: ``python -m bench.restart``.
 
 A real Kafka broker with the topics of a cluster (``restart_cluster``: by default 4,888 nodes,
-140,000 pods, 87,031 jobs), and the scheduler as a separate process with its default settings. The
-place of the monitor is taken by a client that repeats its sync markers as often as the monitor.
+140,000 pods, 87,031 jobs), and the scheduler as a separate process with its default settings. A
+client replaces the monitor, and repeats its sync markers as often as the monitor does.
 
 A first scheduler reads the topics and explains the waiting jobs; it is stopped as by a supervisor.
 Then it is started again. Together with the start of the process, a job of one pod appears. Measured
@@ -51,8 +51,8 @@ RAW = Path(__file__).with_name("restart.json")
 
 
 class Scheduler(real_system.Service):
-    """The scheduler, with as much time for its start as a busy machine takes. Its modules are
-    compiled before, as those in its image are."""
+    """The scheduler, with enough time to start on a busy machine. Its modules are compiled before
+    the start, as in its image."""
 
     ready_timeout_s = WITHIN_S
 
@@ -65,7 +65,7 @@ class Scheduler(real_system.Service):
         assert await process.wait() == 0
 
     async def is_ready(self) -> bool:
-        """As that of every service, asked as seldom as a kubelet could: each answer takes CPU."""
+        """Probe at most every ``PROBE_S`` seconds, as a kubelet may: each answer takes CPU."""
         await asyncio.sleep(PROBE_S)
         return await super().is_ready()
 
@@ -137,7 +137,7 @@ async def fill(monitor: Monitor, size: restart_cluster.Size) -> dict[str, Any]:
 
 
 async def next_message(bus: port.Bus, topic: topics.Topic, after: int, key: str) -> Any:
-    """The first message with this key behind an offset of the topic."""
+    """The first message with this key from an offset of the topic on."""
     start = port.Position({topic.name: after})
     async with contextlib.aclosing(bus.materialize((topic,), start)) as batches:
         async for batch in batches:

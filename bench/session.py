@@ -128,7 +128,7 @@ def measure(options: session_clusters.Options, rounds: int) -> dict[str, Any]:
 
 
 def verify(options: session_clusters.Options) -> bool:
-    """Whether the slow session binds the same pods to the same nodes, in the same order."""
+    """Whether the reference session binds the same pods to the same nodes, in the same order."""
     cluster = session_clusters.build_cluster(options)
     ours = run_timed(cluster).closed.decisions.binds
     objects = [*cluster.nodes, *cluster.pods, *cluster.pod_groups, *cluster.queues]
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="also compare the decisions with those of the slow session; takes minutes",
+        help="also compare the decisions with those of the reference session; takes minutes",
     )
     parser.add_argument(
         "--steady", action="store_true", help="measure one new gang in a full cluster"
@@ -169,7 +169,7 @@ def main() -> None:
         "--minutes",
         type=float,
         default=0.0,
-        help="measure one new gang every 0.5 s of the scheduler's clock, for so many minutes",
+        help="measure one new gang every 0.5 s of the scheduler's clock, for this many minutes",
     )
     parser.add_argument(
         "--evicting",
@@ -221,7 +221,7 @@ def main() -> None:
         result["verify"] = verify(options)
     print(json.dumps(result))
     if not result.get("verify", True):
-        raise SystemExit("the session decided differently from the slow session")
+        raise SystemExit("the session decided differently from the reference session")
 
 
 if __name__ == "__main__":

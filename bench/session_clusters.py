@@ -93,7 +93,7 @@ def _nodes(options: Options) -> Iterator[core.Node]:
 
 
 def _running(options: Options) -> Iterator[core.Pod]:
-    """Pods of others, two on each node, that hold the prefilled part of it."""
+    """Pods of another scheduler, two on each node, that use the prefilled part of it."""
     if not options.prefill:
         return
     for at in range(options.nodes):

@@ -164,12 +164,12 @@ def steady(
 def turnover(
     configuration: dict[str, Any], options: session_clusters.Options, minutes: float
 ) -> dict[str, Any]:
-    """The same while gangs come and go for so many minutes of the scheduler's clock.
+    """Like ``steady``, while gangs come and go for ``minutes`` of the scheduler's clock.
 
     Every ``STEP`` a gang arrives, is decided, is executed and runs, and the oldest of ``LIVING``
     such gangs is deleted; each of these changes starts a session, as in the service. ``decision``:
-    from the last record of a new gang to its decision. ``others``: the sessions between. CPU
-    milliseconds of the thread, as gauges are read once a second and the garbage collector runs as
+    from the last record of a new gang to its decision. ``others``: all other sessions. Times are
+    CPU milliseconds of the thread. Gauges are read once a second, and the garbage collector runs as
     in the service.
     """
     life, running = _in_full_cluster(configuration, options)

@@ -1,8 +1,7 @@
-"""How the documentation site is built: ``make docs``.
+"""Configuration of the documentation site, which ``make docs`` builds with Sphinx.
 
-Pages are Markdown that also reads well where the repository is shown. Those that describe a
-format (REST, topics, objects) are a few words of ours, and the whole of what is generated from the
-code, added when the site is built.
+Pages are Markdown that repository browsers also display well. Reference pages (REST, topics,
+objects) have a short introduction; the build adds the parts that are generated from the code.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """An Airflow DAG whose tasks are jobs: a gang of four pods, then a report of its result.
 
-Needs `stromboli-airflow` in Airflow and a server in `STROM_SERVER`, such as that of
-`strom up --process-nodes 2`, or an Airflow connection `stromboli_default`.
+Needs `stromboli-airflow` in Airflow, and a server: in `STROM_SERVER`, such as that of
+`strom up --process-nodes 2`, or in an Airflow connection `stromboli_default`.
 """
 
 from datetime import timedelta
@@ -15,7 +15,7 @@ PROGRAM = "echo training in run {{ run_id }}; echo done"
 
 @dag(schedule=None, catchup=False, default_args={"retries": 1})
 def stromboli_example() -> None:
-    """Train in a gang, then report."""
+    """Train as a gang, then report the result."""
     train = StromboliJobOperator(
         task_id="train",
         image="busybox",

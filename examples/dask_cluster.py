@@ -13,7 +13,7 @@ CHUNKS, POINTS = 40, 50_000
 
 
 def points_inside(seed: int) -> int:
-    """How many of some random points of the unit square are inside the circle."""
+    """How many of ``POINTS`` random points of the unit square are inside the unit circle."""
     source = random.Random(seed)  # noqa: S311 - no secret
     return sum(source.random() ** 2 + source.random() ** 2 < 1 for _ in range(POINTS))
 

@@ -1,7 +1,7 @@
-"""Hand in manifests over Kafka and wait for the answer. Needs aiokafka and PyYAML.
+"""Submit manifests over Kafka and wait for the answer. Needs aiokafka and PyYAML.
 
     STROM_TOKEN=$(kubectl create token trainer -n vision --audience stromboli-submissions \
-        --duration 10m) python examples/producer.py hello.yaml [SERVER [CELL]]
+        --duration 10m) python examples/producer.py hello.yaml [SERVER [CLUSTER]]
 """
 
 import asyncio
@@ -24,8 +24,8 @@ def read(file: str) -> list[dict[str, Any]]:
 
 
 async def submit(file: str, server: str = "127.0.0.1:9092", cluster_name: str = "default") -> int:
-    """The exit status: 0 if all of the file was created, or stood already."""
-    name = str(uuid.uuid4())  # sent again with the same, it is done once
+    """Submit a file; return the exit status: 0 if all of its objects exist now."""
+    name = str(uuid.uuid4())  # the idempotency key: a repeated request with it has no effect
     headers = {
         "ce_specversion": "1.0",
         "ce_id": name,
@@ -36,7 +36,7 @@ async def submit(file: str, server: str = "127.0.0.1:9092", cluster_name: str = 
     }
     answers = AIOKafkaConsumer(f"{cluster_name}.admission.reviews", bootstrap_servers=server)
     async with answers, AIOKafkaProducer(bootstrap_servers=server) as producer:
-        await answers.seek_to_end()  # before it is sent, so that its answer is not missed
+        await answers.seek_to_end()  # before sending, so that the answer is not missed
         await producer.send_and_wait(
             f"{cluster_name}.admission.submissions",
             json.dumps({"objects": read(file)}).encode(),

@@ -2,7 +2,7 @@
 #
 #   snakemake --snakefile examples/squares.smk --executor strom --jobs 10 --directory results
 #
-# results/total.txt is then 14, the sum of the squares.
+# Afterwards results/total.txt contains 14, the sum of the squares.
 NUMBERS = range(1, 4)
 
 

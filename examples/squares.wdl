@@ -5,7 +5,7 @@ version 1.1
 #   export MINIWDL__SCHEDULER__CONTAINER_BACKEND=strom
 #   miniwdl run examples/squares.wdl numbers=1 numbers=2 numbers=3 --dir runs
 #
-# The file of runs/_LAST/out/total is then 14, the sum of the squares.
+# Afterwards the file in runs/_LAST/out/total_file contains 14, the sum of the squares.
 workflow squares {
   input {
     Array[Int] numbers

@@ -61,9 +61,9 @@ def charts_over_time(experiment: support.Experiment) -> dict[str, str]:
 def main() -> None:
     """Run the experiments that are named, all by default."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--seeds", type=int, default=5, help="repeats of each variant")
-    parser.add_argument("--write", action="store_true", help=f"charts and tables of {page.PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"write charts and {page.PAGE}")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in EXPERIMENTS]
     if unknown:

@@ -28,7 +28,7 @@ REMAINING = f"{{name: shortest-remaining-service, arguments: {{waits-at-most: {N
 ATTAINED = '{name: least-attained-service, arguments: {thresholds: "1h, 10h", waits-at-most: %s}}, '
 EVICTS = "preempt, "
 GPUS, LOAD = 16, 3.0
-"""GPUs of the cluster for the trace, and the work that arrives as a part of what they can do."""
+"""GPUs of the cluster for the trace, and the arriving work as a multiple of what they can do."""
 JOBS = 80
 TRACE = Path(__file__).with_name("philly_extract.csv")
 

@@ -1,4 +1,4 @@
-"""Fair share of users within a queue, which lends its idle half to them and then takes it back.
+"""Fair share of the users of a queue, which borrows the other half of the cluster for a time.
 
 ``ann`` fills the queue ``research`` with jobs; ``bob`` comes half an hour later and ``eve`` an hour
 later, with fewer. After three hours the queue ``production`` comes, which has the same weight, and

@@ -51,7 +51,7 @@ class Kubelets:
         return [self._report(name) for name in self._free]
 
     def place(self, pod: str, cores: int, node: str) -> Iterable[meta.Object]:
-        """The kubelet assigns cores."""
+        """Assign cores to the pod, as the kubelet does."""
         request = alignment.PodRequest((alignment.ContainerRequest(cores),))
         share = alignment.place_pod(self._kind, self._free[node], request, self._policy)
         if share is None:
@@ -62,7 +62,7 @@ class Kubelets:
         return [self._report(node)]
 
     def release(self, pod: str) -> Iterable[meta.Object]:
-        """The cores are free again."""
+        """Free the pod's cores."""
         node, share = self._held.pop(pod)
         for each in share.of_containers:
             self._free[node] = self._free[node].plus(each, self._kind)

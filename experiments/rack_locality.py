@@ -44,7 +44,7 @@ class Racks(hardware.Hardware):
         yield _hyper_node("spine", 2, "HyperNode", [f"rack-{rack}" for rack in range(RACKS)])
 
     def slowdown(self, nodes: Mapping[str, str]) -> float:
-        """1 in one rack."""
+        """1 if all pods are in one rack, else ``SEVERAL_RACKS``."""
         return SEVERAL_RACKS if len({rack_of(node) for node in nodes.values()}) > 1 else 1.0
 
 

@@ -1,6 +1,6 @@
 """Shortest remaining service first: jobs of very different sizes on a cluster with little to spare.
 
-Users state the run times of their jobs: exactly, with errors, or not.
+Users state the run times of their jobs: exactly, with errors, or not at all.
 """
 
 from collections.abc import Mapping, Sequence

@@ -36,15 +36,16 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 Measure = Callable[[Ran], float | None]
-"""None: a statistic of finished jobs, and none finished. The tables show 0."""
+"""A number of a simulation; None if it needs a finished job and none finished. Tables then show
+0."""
 Shares = tuple[dict[str, list[float]], float]
 """Name -> its part of the cluster over equal steps of time, and the end in seconds."""
 
 
 class Experiment(msgspec.Struct, frozen=True):
     """``scenarios``: seed -> variant -> scenario. ``measures``: heading -> number; the chart shows
-    the first one. ``over_time``: variants of which further charts show the ``shares`` over time, of
-    queues by default."""
+    the first one. ``over_time``: variants whose ``shares`` over time are drawn in further charts;
+    by default the shares of queues."""
 
     name: str
     scenarios: Callable[[int], Mapping[str, workload.Scenario]]
@@ -126,7 +127,7 @@ LARGE_AND_SMALL: Mapping[str, Measure] = {
 
 
 def mean(values: Mapping[str, float], prefix: str = "") -> float:
-    """The mean of the jobs whose names begin so; 0 without any."""
+    """The mean over the jobs whose names begin with ``prefix``; 0 without any."""
     chosen = [value for name, value in values.items() if name.startswith(prefix)]
     return sum(chosen) / len(chosen) if chosen else 0.0
 

@@ -37,10 +37,11 @@ ALL_APART = 1.5
 
 
 class Network(hardware.Hardware):
-    """Jobs are slower by the part of the pairs of parameter server and worker that are apart."""
+    """A job is slower the more of its pairs of parameter server and worker are on different
+    nodes."""
 
     def slowdown(self, nodes: Mapping[str, str]) -> float:
-        """From 1 to ``ALL_APART``."""
+        """From 1 (no pair is apart) to ``ALL_APART`` (all are)."""
         servers = [node for pod, node in nodes.items() if "-ps-" in pod]
         workers = [node for pod, node in nodes.items() if "-worker-" in pod]
         pairs = list(itertools.product(servers, workers))

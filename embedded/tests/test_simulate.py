@@ -166,7 +166,7 @@ def test_an_unreadable_object_is_reported_with_its_position(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("2026-01-01T12:00:00", "is a time without a zone"), ("yesterday", "is no time")],
+    [("2026-01-01T12:00:00", "has no time zone"), ("yesterday", "is not a time")],
 )
 def test_a_time_that_is_none_or_has_no_zone_is_wrong_usage(
     tmp_path: Path, text: str, why: str

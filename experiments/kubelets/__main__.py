@@ -89,11 +89,9 @@ def summarize(name: str, outcomes: Mapping[str, list[Outcome]]) -> support.Found
 def main() -> None:
     """Run the experiments that are named, both by default; repeats alternate between variants."""
     parser = argparse.ArgumentParser(prog="python -m experiments.kubelets", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(VARIANTS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(VARIANTS)}")
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument(
-        "--write", action="store_true", help=f"tables and charts of {page.PAGE}, numbers in {RAW}"
-    )
+    parser.add_argument("--write", action="store_true", help=f"write charts, {page.PAGE} and {RAW}")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in VARIANTS]
     if unknown:

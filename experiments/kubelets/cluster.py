@@ -29,21 +29,22 @@ tiers:
   - {name: task-topology, arguments: {task-topology.weight: 10}}
 """
 STALLED_S = 15.0
-"""After this time without a new process or result, while no job is complete and no process is
-starting, none will be."""
+"""A run ends after this time without a new process or result, if no job trains and no process is
+starting: the remaining jobs will never begin."""
 POLL_S = 0.2
 ALL_FILES = training.TASKS + training.WORKERS
-"""Of a job that has ended: one of each process, and the result of each worker."""
+"""Files of a job that has ended: one for each process, and the result of each worker."""
 OBJECTS = "jobs.batch.volcano.sh,jobs.batch,pods"
 Create = Callable[[str, Path], Sequence[Document]]
 """The objects of a job, from its name and the folder that all nodes mount."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came out of jobs that were submitted together. ``jcts_s``: of each job that has ended,
+    """The results of jobs that were submitted together. ``jcts_s``: of each job that has ended,
     from its submission to the end of its last worker; ``trained_s``: from the first step on.
-    ``apart``: the part of the pairs of a parameter server and a worker on different nodes, of jobs
-    of which all pods had a node. ``link_mb``: what the link carried, in both directions."""
+    ``apart``: the part of the pairs of a parameter server and a worker that are on different nodes,
+    over jobs whose pods all had a node. ``link_mb``: the traffic of the link, in both
+    directions."""
 
     jobs: int
     jcts_s: list[float]
@@ -62,7 +63,7 @@ class Cluster:
 
     def run(self, count: int, create: Create) -> Outcome:
         """Submit jobs together and wait until all have ended or none will ever begin."""
-        self._runs += 1  # a process of an earlier run that ends late writes to no later one
+        self._runs += 1  # a late process of an earlier run must not write to a later one
         names = [f"training-{self._runs}-{number}" for number in range(count)]
         documents = [each for name in names for each in create(name, self._shared)]
         before, submitted = self._system.network.carried_bytes(), time.time()
@@ -96,7 +97,7 @@ class Cluster:
             time.sleep(POLL_S)
 
     def _has_starting_pods(self, names: Sequence[str]) -> bool:
-        """Whether a pod has a node whose process has not begun."""
+        """Whether a pod is bound, and its process has not begun."""
         bound = [name for name, node in self._nodes().items() if node]
         begun = {
             path.name.partition("-")[2]

@@ -45,7 +45,7 @@ def _yaml(*documents: Any) -> str:
 
 
 def _policies() -> str:
-    """The policies: that for pods always, the others if they replace the webhooks."""
+    """The policies: the one for pods always, the others only if they replace the webhooks."""
     plurals = [path.stem for path in policies.paths()]
     texts = {
         plural: _yaml(*policies.documents(plural, [NAMES], [ACCOUNTS]))
@@ -74,8 +74,8 @@ def _pod_annotations() -> str:
 
 
 def _webhooks() -> str:
-    """Both webhook configurations, for the service of the release; the one for pods only if there
-    are resource groups. The service or cert-manager adds the CA later.
+    """Both webhook configurations, for the service of the release. The webhook for pods is included
+    only if there are resource groups or queue gates. The service or cert-manager adds the CA later.
     """
     texts = []
     given = webhooks.configurations(

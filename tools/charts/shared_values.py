@@ -15,8 +15,8 @@ CHARTS = (
 
 
 def files(root: Path) -> dict[str, str]:
-    """Path -> content of each chart's values file, in which the shared values, from their first
-    line on, are replaced."""
+    """Path -> content of each chart's values file: its own values, then the shared ones. Everything
+    from the first line of the shared values on is replaced."""
     shared = (root / SOURCE).read_text(encoding="utf-8")
     first = shared.splitlines()[0]
     found = {}

@@ -134,7 +134,7 @@ def _percentile(part: float, name: str, by: str = "") -> str:
 
 
 def _queues(resource: str, unit: str, divided_by: int) -> Panel:
-    series = (("allocated", "held"), ("deserved", "deserved"), ("capacity", "at most"))
+    series = (("allocated", "allocated"), ("deserved", "deserved"), ("capacity", "capability"))
     return Panel(
         f"{resource.capitalize()} of queues",
         [
@@ -174,7 +174,7 @@ OVERVIEW = Dashboard(
                 Panel(
                     "Services ready",
                     [Query('sum(stromboli_ready{job="stromboli"})')],
-                    "The number of services that are ready, of four.",
+                    "The number of services that are ready.",
                     kind="stat",
                 ),
             ],
@@ -274,15 +274,15 @@ SERVICES = Dashboard(
                     "Sessions",
                     [
                         Query(_percentile(0.95, "stromboli_scheduler_session_seconds"), "95 %"),
-                        Query(_percentile(0.5, "stromboli_scheduler_session_seconds"), "half"),
+                        Query(_percentile(0.5, "stromboli_scheduler_session_seconds"), "median"),
                     ],
-                    "Time from reading a decision to its outcome.",
+                    "Duration of a scheduling session.",
                     unit="s",
                 ),
                 Panel(
                     "Decisions in flight",
                     [Query("stromboli_scheduler_unanswered", "binds and evictions")],
-                    "Binds and evictions without an outcome. At its limit the scheduler waits.",
+                    "Binds and evictions without an outcome. At the limit the scheduler waits.",
                 ),
             ],
         ),
@@ -327,14 +327,14 @@ SERVICES = Dashboard(
             "Log and admission",
             [
                 Panel(
-                    "Behind",
+                    "Lag",
                     [
                         Query(
                             "max by (service, topic) (stromboli_log_behind)",
                             "{{service}} {{topic}}",
                         )
                     ],
-                    "Lag: offsets of a topic that a service has not read yet. Normally 0.",
+                    "Offsets of a topic that a service has not read yet. Normally 0.",
                 ),
                 Panel(
                     "Snapshots per second",

@@ -9,8 +9,8 @@ _HEAD = """\
 # Written by `python -m tools.compose`: edit the rules in stromboli.admission.webhooks.webhooks
 # instead.
 #
-# Admission makes the certificate, keeps it in the Secret, and writes into both configurations that
-# it may be trusted.
+# Admission creates its certificate, stores it in the Secret, and writes the CA into both
+# configurations.
 """
 
 

@@ -33,7 +33,7 @@ def build(
 ) -> list[Path]:
     """Build each service's image and save it in ``folder``; return the archives.
 
-    Docker 25 and later save in the OCI layout; what older engines save is rewritten. Raises
+    Docker 25 and later save in the OCI layout; the archives of older engines are rewritten. Raises
     subprocess.CalledProcessError if a build fails, and oci.NotAnImageError.
     """
     archives = []

@@ -1,8 +1,8 @@
-"""Rewrites what ``docker save`` wrote before Docker 25 as an OCI image layout in a tar archive
-(https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
+"""Rewrites an archive that ``docker save`` wrote before Docker 25 as an OCI image layout in a tar
+archive (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
 
-The archive has Docker's ``manifest.json`` as well, as those of Docker 25 and later have: engines of
-all versions load it. Equal images give equal bytes.
+The result also contains Docker's ``manifest.json``, like the archives of Docker 25 and later, so
+engines of all versions can load it. Equal images give equal bytes.
 """
 
 import contextlib
@@ -106,7 +106,7 @@ def _rewrite(source: tarfile.TarFile, target: tarfile.TarFile) -> None:
 def _sha256(digest: str) -> str:
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256":
-        raise ValueError(f"{digest}: only sha256 is known")
+        raise ValueError(f"{digest}: only sha256 is supported")
     return value
 
 
@@ -124,7 +124,7 @@ def _opened(source: tarfile.TarFile, name: str) -> Iterator[tuple[IO[bytes], int
     # is that of the file.
     file = source.extractfile(name)
     if file is None:
-        raise ValueError(f"{name} is no file")
+        raise ValueError(f"{name} is not a file")
     with file:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)

@@ -26,7 +26,7 @@ def code(text: object) -> str:
 
 
 def kind(schema: Document) -> str:
-    """A JSON schema's type as a short text: ``list of string``, ``one of: Open, Closed``."""
+    """A JSON schema's type as a short text, such as ``list of string`` or ``integer or string``."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
         return reference.rpartition("/")[2]

@@ -37,8 +37,8 @@ SHARED: tuple[tuple[str, str, type[msgspec.Struct], str], ...] = (
         "leases",
         "STROM_LEASE_",
         LeaseSettings,
-        "The same in every service: one of several replicas acts. All replicas of admission serve "
-        "webhooks and REST; one of them consumes submissions.",
+        "The same in every service: one of several replicas is the leader. All replicas of "
+        "admission serve webhooks and REST; one of them consumes submissions.",
     ),
     ("the agent on every node", "STROM_AGENT_", AgentSettings, "In the agents of the monitor."),
     (

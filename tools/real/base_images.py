@@ -1,12 +1,16 @@
 """Builds root file systems of images for tests from Debian's packages, without a registry.
 
 `mmdebstrap` unpacks packages of this machine's Debian release, from its apt sources, into a tar
-archive: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, `torch` PyTorch for
-CPUs with gloo and `torchrun`, and of pinned wheels, `debug-tools` JupyterLab and TensorBoard and
-`spark` Spark with Java. `code-server` has that of its npm package, `terminal` has ttyd, which is in
-no release of Debian before the one that is tested now. `python` replaces the base image of our
-Dockerfiles; its Python is from a later release, from the same mirror. The path of an image contains
-a digest of its recipe, so that clones share it.
+archive. The path of an image contains a digest of its recipe, so that clones share it. The images:
+
+- `mpi`: OpenMPI, sshd and mpi4py, like images of MPI jobs;
+- `torch`: PyTorch for CPUs, with gloo and `torchrun`;
+- `debug-tools`: JupyterLab and TensorBoard, from pinned wheels;
+- `code-server`: code-server, from its npm package;
+- `terminal`: ttyd, from Debian's testing release, since older ones do not contain it;
+- `spark`: Spark, from pinned wheels, with Java;
+- `python`: replaces the base image of our Dockerfiles; its Python is from a later release, from the
+  same mirror.
 """
 
 from __future__ import annotations
@@ -90,8 +94,8 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "torch": Recipe(
         ("python3-torch",),
-        # Its tests, and graphics drivers, which are indirect dependencies. No Python files: the
-        # packages compile all that they list.
+        # Its tests, and graphics drivers, which are indirect dependencies. Python files are kept:
+        # when a package is installed, it compiles all files that it lists.
         (
             "/usr/lib/python3/dist-packages/torch/bin/test_*",
             "/usr/lib/*/dri/*",
@@ -197,7 +201,7 @@ def _bootstrap(mmdebstrap: str, recipe: Recipe, tar: Path) -> None:
         "--variant=minbase",
         f"--include={','.join(recipe.packages)}",
         '--aptopt=Apt::Install-Recommends "false"',
-        # Mirrors may lag; packages of the release that is tested now would be refused after a week.
+        # Lists of packages of Debian's testing release expire after a week, and mirrors may lag.
         '--aptopt=Acquire::Check-Valid-Until "false"',
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in (*OMITTED, *recipe.omitted)),
         # Java's packages link manual pages there, which OMITTED leaves out with their folder.

@@ -15,7 +15,7 @@ def run(
     target: str, purpose: str | None, where: Callable[[], str], install: Callable[[], object]
 ) -> int:
     """Run an installer; returns its exit status: 0, 1 after a failed installation, 3 if ``--where``
-    finds a part missing. ``target``: that of make; ``purpose``: a text whose first line says what
+    finds a part missing. ``target``: of make; ``purpose``: a text whose first line says what
     is installed."""
     parser = argparse.ArgumentParser(description=(purpose or "").partition("\n")[0])
     parser.add_argument(

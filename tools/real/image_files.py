@@ -1,12 +1,12 @@
-"""Builds what runs SIF files on process nodes: SingularityCE, with Apptainer's command line.
+"""Builds SingularityCE, which runs SIF files on process nodes with Apptainer's command line.
 
     python tools/real/image_files.py           install what is missing (`make sif-tools`)
     python tools/real/image_files.py --where   print the paths as JSON; exit 3 if one is missing
 
 The image of the MPI test is built from Debian's packages (base_images.py).
 
-Apptainer itself is not built, since its Go module is not available everywhere; both are versions
-of one program. The module's sources are copied and configured first, because the build needs
+Apptainer itself is not built, since its Go module is not available everywhere; both are forks of
+Singularity. The module's sources are copied and configured first, because the build needs
 generated files beside them, and built as its Makefile does, without setuid and network plugins; the
 Makefile is not used, since it deletes Go's build cache. 6 minutes of CPU the first time, 120 MB.
 """
@@ -90,7 +90,7 @@ def install() -> None:
         build(place)
     if base_images.missing(os.environ, (MPI,)):
         base_images.build(str(programs()["mmdebstrap"]), MPI, os.environ)
-    print(f"what runs SIF files is installed: {where()}")
+    print(f"SingularityCE is installed: {where()}")
 
 
 def build(place: Path) -> None:

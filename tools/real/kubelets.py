@@ -4,10 +4,11 @@ and Kubernetes' scheduler, which binds pods that are not ours.
     python tools/real/kubelets.py           install what is missing (`make kubelet-tools`)
     python tools/real/kubelets.py --where   print the paths as JSON; exit 3 if something is missing
 
-Separate from the other real parts, since few tests need it, it needs root, and the kubelet is a
-separate build (22 s if `make real-tools` has just built the same version of Kubernetes, else 5
-minutes of CPU; 150 MB). containerd is built, too (3 minutes, 70 MB), since that of Debian 12 does
-not give containers the devices of claims. Images are made from Debian's packages (base_images.py).
+Separate from the other real parts, because few tests need kubelets, kubelets need root, and the
+kubelet is a separate build (22 s if `make real-tools` has just built the same version of
+Kubernetes, else 5 minutes of CPU; 150 MB). containerd is built, too (3 minutes, 70 MB), because
+that of Debian 12 does not pass the devices of ResourceClaims to containers. Images are built from
+Debian's packages (base_images.py).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tools.real.errors import InstallError  # noqa: E402 - as above
 BUILD_REVISION = "1"  # raise it when the same sources are built differently
 MODULES = Path("tools") / "go"
 BUILT = {"kubelet": "k8s.io/kubernetes", "containerd": "github.com/containerd/containerd"}
-"""What is built -> the module that is its release; its folder in ``MODULES`` has its name."""
+"""Built program -> the Go module that has its version. Its folder in ``MODULES`` has its name."""
 PROGRAMS = {
     "runc": "runc",
     "busybox": "busybox-static",

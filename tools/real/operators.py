@@ -157,7 +157,7 @@ def build(operator: Operator) -> None:
 
 def _build_completed(go: str, operator: Operator, source: Path, stage: Path) -> None:
     """Build a copy of the operator's module, with the files that it lacks and the versions that its
-    own go.sum pins. Go replaces no file in its module cache (``-overlay``). Raises
+    own go.sum pins. (``go build -overlay`` cannot replace files in Go's module cache.) Raises
     InstallError."""
     with tempfile.TemporaryDirectory(prefix="stromboli-go-") as folder:
         copied = Path(folder)

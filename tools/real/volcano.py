@@ -29,7 +29,7 @@ BUILD_REVISION = "1"  # raise it when the same sources are built or stored diffe
 FOLDER = REPOSITORY / "tools" / "go" / "volcano"
 VOLCANO, APIS = "volcano.sh/volcano", "volcano.sh/apis"
 STAGED_APIS = Path("staging") / "src" / APIS
-"""Where go.mod of a checkout has the API module."""
+"""The folder of the API module in a checkout, to which its go.mod refers."""
 ADDED = "queue_allocation_gate.go"
 ADDED_TO = STAGED_APIS / "pkg" / "apis" / "scheduling" / "v1beta1" / ADDED
 SUITES = (
@@ -45,9 +45,9 @@ SUITES = (
     "stress",
     "vcctl",
 )
-"""Those of test/e2e that need no kubelets and no agent or sharded scheduler beside ours."""
+"""The suites in test/e2e that need neither kubelets nor Volcano's agent nor a sharded scheduler."""
 PROGRAMS = ("./cmd/cli", "github.com/onsi/ginkgo/v2/ginkgo", "k8s.io/kubernetes/cmd/kube-scheduler")
-"""Beside the suites: Volcano's command line, the runner, and the scheduler of pods of others."""
+"""Further programs: Volcano's command line, the suites' runner, the scheduler for other pods."""
 CONFIGURATION = Path("installer/helm/chart/volcano/config/volcano-scheduler-ci.conf")
 """The scheduler's configuration under which Volcano runs its suites."""
 

@@ -1,7 +1,7 @@
 """The web console beside the embedded system: on its own port, with a link that logs in.
 
-The link has the token of this start behind ``#``, a part that browsers send to no server. With
-accounts it has none: users log in with their own tokens.
+The link has the token of this start after ``#``: browsers do not send this part to servers. With
+accounts it has no token: users log in with their own.
 
 The system works without its console: a console that cannot start is reported and left out.
 """
@@ -23,7 +23,7 @@ SERVICE = "stromboli.console.service"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The port; one in use is replaced by the next free one if ``port_may_move``."""
+    """``port_may_move``: use the next free port if ``port`` is in use."""
 
     port: int = USUAL_PORT
     port_may_move: bool = True

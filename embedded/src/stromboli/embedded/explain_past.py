@@ -19,9 +19,9 @@ _BROKER = re.compile(r"(?P<address>[^/]+:[0-9]+)(/(?P<cluster>[a-z0-9.-]+))?")
 def explain(
     log: str, configs: Sequence[str], namespace: str, name: str, at: datetime
 ) -> list[PastAnswer]:
-    """The PodGroups of a job at a time, one for each job of this name that existed. ``log``: the
-    value of ``--log``; empty for the default folder. ``configs``: files of the configurations that
-    may have been in force. Raises CommandError."""
+    """Explain a job at a past time: one PodGroup for each job of this name that existed. ``log``:
+    the value of ``--log``; empty for the default folder. ``configs``: files of the configurations
+    that may have been in force. Raises CommandError."""
     registry = discovery.discover_plugins()
     known = [scheduler_file.read(each).configuration for each in configs]
     known.append(configuration_file.load_default(registry).configuration)

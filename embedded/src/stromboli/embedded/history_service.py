@@ -2,7 +2,7 @@
 
 It starts with the first query, or some seconds after the other services are ready: importing
 SQLAlchemy takes a second of CPU, which must not delay the start of the system. The log keeps all
-events until then. Problems of the history are warnings of the system.
+events until then. Problems of the history are reported as warnings of the system.
 """
 
 import asyncio

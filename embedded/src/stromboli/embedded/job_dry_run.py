@@ -41,10 +41,11 @@ class _Named(msgspec.Struct, rename="camel"):
 def dry_run_job(
     items: Sequence[bytes | msgspec.Raw], document: bytes, configuration: str | None, now: datetime
 ) -> DryRunResult:
-    """Return the decision about a job, as defaulted by admission, in a cluster of these objects.
+    """Return the decision about a job in a cluster of these objects.
 
-    ``configuration``: the scheduler's configuration file, None for the built-in one. Raises
-    CommandError for an invalid file. Costs two sessions.
+    ``document``: the job with the defaults that admission sets. ``configuration``: the scheduler's
+    configuration file, None for the built-in one. Raises CommandError for an invalid file. Costs
+    two sessions.
     """
     loaded = scheduler_file.read(configuration)
     registry = discovery.discover_plugins()

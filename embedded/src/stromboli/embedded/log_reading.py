@@ -18,7 +18,7 @@ from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
 WANTED = (topics.CHANGES, *(each for each in subscriptions.TOPICS if each not in topics.COPIED))
-"""All topics that sessions read; the topic of changes replaces those that it has copies of."""
+"""All topics that sessions read. The topic of changes replaces the topics that it copies."""
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -35,8 +35,8 @@ class Seed(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Means over the seeds; standard deviations are sample standard
-    deviations, and ``seconds`` is the sum over the seeds."""
+    """Means over the seeds. ``*_sd``: the sample standard deviation; ``seconds``: the sum over the
+    seeds."""
 
     nodes: str
     pods: str

@@ -30,7 +30,7 @@ class EmbeddedPodSessions:
     async def exec(
         self, namespace: str, pod: str, request: pod_sessions.ExecRequest
     ) -> AsyncIterator[pod_sessions.ExecSession]:
-        """Run a command beside a container."""
+        """Run a command in a container, beside its main process."""
         what = f"run a command in Pod {namespace}/{pod}"
         pod_object, agent = await self._running(namespace, pod, what)
         container = pods.container_of(pod_object, request.container, what)

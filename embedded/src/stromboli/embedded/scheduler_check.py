@@ -26,7 +26,7 @@ from stromboli.shared import envelope, topics
 from stromboli.shared.formats.counts import counted
 
 DIFFERS = 1
-"""The exit code if anything would be decided differently; as that of ``diff``."""
+"""The exit code if anything would be decided differently, as with ``diff``."""
 NODES_SHOWN = 3
 
 
@@ -40,10 +40,10 @@ class SessionDifference(msgspec.Struct, frozen=True):
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The result. ``warnings``: of the new configuration. ``gangs``: what would be decided
-    differently now. ``sessions``: recorded sessions that would have decided otherwise, of
-    ``replayed``; ``incomplete``: how many of these were run without records that the log has
-    removed; ``not_replayed``: session -> why it could not be run. ``replayed`` is None if no log
-    was read."""
+    differently now. ``replayed``: number of recorded sessions that were run, None if no log was
+    read; ``sessions``: those that would have decided differently; ``incomplete``: number of
+    replayed sessions that lacked records that the log has removed; ``not_replayed``: session -> why
+    it could not be run."""
 
     configuration: str
     warnings: tuple[str, ...]
@@ -103,7 +103,7 @@ def _default_state() -> Path | None:
 
 @contextlib.contextmanager
 def _errors_as_misuse() -> Iterator[None]:
-    """Errors with exit code 2, as 1 means that something differs."""
+    """Raise errors with exit code 2, because 1 means that something differs."""
     try:
         yield
     except UnreachableError:

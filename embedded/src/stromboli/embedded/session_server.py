@@ -131,8 +131,8 @@ class SessionServer:
 def authorizer(
     authenticator: authentication.Authenticator | None, settings: AdmissionSettings, token: str
 ) -> Authorize:
-    """The authorization of REST: with accounts, the right to create the subresource, as at an API
-    server; else the token that is generated at each start."""
+    """Return the authorization of REST. With accounts, the user needs the right to create the
+    subresource, as on an API server; without them, the request needs the token of this start."""
 
     async def authorize(
         headers: Mapping[str, str], namespace: str, pod: str, subresource: str
@@ -206,7 +206,7 @@ def _refusal(error: errors.ExternalError) -> web.HTTPException:
 
 
 def _response(code: int, message: str) -> web.HTTPException:
-    """A ``Status`` as the response to a session that is not opened."""
+    """Return the response to a session that is not opened, with a ``Status`` as its body."""
     body = session_frames.Status(status="Failure", message=message, code=code)
 
     class Refusal(web.HTTPException):

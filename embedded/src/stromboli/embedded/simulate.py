@@ -37,7 +37,7 @@ def session(
 ) -> None:
     """Run the sessions and print a line for each."""
     if bool(cases) == bool(objects):
-        raise typer.BadParameter("specify case files, or --objects and --config")
+        raise typer.BadParameter("specify either case files or --objects")
     if cases and (config is not None or now is not None):
         raise typer.BadParameter("--config and --now require --objects: a case file contains both")
     if objects:

@@ -59,7 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ``process_nodes``: manifests of nodes that run processes, see ``processes``. ``port`` 0 selects
     a free one; a port in use is replaced by the next free one if ``port_may_move``. ``fault_seed``:
     the seed of fault injection into log and cluster, for tests. ``accounts``: users and rights, see
-    ``stromboli.embedded.accounts``; without, the holder of the token that is generated at each
+    ``stromboli.embedded.accounts``; without them, the holder of the token that is generated at each
     start has all rights. ``notifications``: the file with the targets of notifications; empty for
     none. ``data_origins``: which URIs of data sets process nodes may read. ``data_capacity_bytes``:
     the size of each node's cache; 0 for a share of half of the free disk. ``visible``: further
@@ -278,7 +278,7 @@ def _data_caches(
 def _pod_usage(
     options: Options, receiver: AgentReceiver, clock: runtime.Clock
 ) -> pod_usage.UsageReporter:
-    """Reports what pods of process nodes use to the monitor in this process."""
+    """The reporter of pods' usage on process nodes, to the monitor in this process."""
 
     async def exchange(node: str, body: bytes) -> bytes:
         try:

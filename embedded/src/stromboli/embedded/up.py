@@ -25,12 +25,13 @@ from stromboli.shared.jobspec import data_sets
 from stromboli.shared.runtime import runtime, telemetry
 
 HIDDEN_RESOURCES = ("pods", "ephemeral-storage")
-"""Resources of nodes that the start does not print."""
+"""Resources of nodes that ``strom up`` does not print."""
 REMEMBERED = "server"
-"""File in the state folder with the REST address; ``strom`` finds it from folders below."""
+"""File in the state folder with the REST address. ``strom`` also finds it when it runs in a folder
+below."""
 USUAL_NODES, USUAL_CPU, USUAL_MEMORY = 4, "8", "32Gi"
 FIRST_JOB_PODS = 4
-"""Maximum pods of the job that the start suggests."""
+"""Maximum pods of the job that ``strom up`` suggests."""
 
 
 def up(
@@ -124,7 +125,7 @@ def _data_origins(uris: list[str] | None) -> tuple[str, ...]:
 def _visible(paths: list[Path] | None, process_nodes: int, *, isolate: bool) -> list[str] | None:
     """The paths of ``--visible``, None without ``--isolate``. Raises ValueError."""
     if isolate and not process_nodes:
-        raise ValueError("--isolate has no effect without --process-nodes: only these run commands")
+        raise ValueError("--isolate has no effect without --process-nodes: add it")
     return machine.shown_paths(paths, isolate=isolate)
 
 

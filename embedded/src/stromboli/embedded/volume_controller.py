@@ -1,8 +1,9 @@
 """The volume controller and provisioner of the embedded cluster.
 
-A claim is bound to the volume that it names. Otherwise a volume is created: immediately, or, if the
-class waits for the first consumer, once the claim names a node, and for that node. No volume is
-created for a class without a provisioner. Volumes created here are deleted with their claims.
+A claim is bound to the volume that it names, or that names the claim. Otherwise a volume is
+created: immediately or, if the class waits for the first consumer, once the claim has a selected
+node, and for that node. No volume is created for a class without a provisioner. Volumes created
+here are deleted with their claims.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ class VolumeController:
                 if self._unlisted:
                     continue
                 try:
-                    await self._look()
+                    await self._reconcile()
                     backoff.reset()
                 except (errors.ConflictError, errors.AlreadyExistsError, errors.NotFoundError):
                     continue  # The object has changed meanwhile: another event follows.
@@ -76,7 +77,7 @@ class VolumeController:
                 known[api_object.metadata.key] = api_object
             self._changed.set()
 
-    async def _look(self) -> None:
+    async def _reconcile(self) -> None:
         for claim in list(self._claims.values()):
             if claim.status.phase != "Bound" and claim.metadata.deletion_timestamp is None:
                 await self._bind(claim)
@@ -131,8 +132,8 @@ class VolumeController:
 def provision(
     claim: storage.PersistentVolumeClaim, of: storage.StorageClass | None
 ) -> dict[str, Any] | None:
-    """Return the volume to create for a claim; None while none is needed. A missing class creates
-    volumes immediately.
+    """Return the volume to create for a claim; None while none is to be created. For a missing
+    class, volumes are created immediately.
     """
     node = claim.metadata.annotation(keys.SELECTED_NODE)
     if of is not None and of.provisioner == _NO_PROVISIONER:

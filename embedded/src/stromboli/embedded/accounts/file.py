@@ -149,7 +149,7 @@ def parse(text: str, own_username: str) -> FileAccounts:
                         f"kind {kind!r}: it must be Account, Role, ClusterRole, RoleBinding or "
                         "ClusterRoleBinding"
                     )
-        except ValueError as error:  # msgspec's are, too
+        except ValueError as error:  # includes msgspec.ValidationError
             raise ValueError(f"line {tree.line}: {error}") from None
     return FileAccounts(known, rbac.Policy(roles, tuple(bindings)), own_username)
 

@@ -1,8 +1,8 @@
 """Kubernetes role-based access control over manifests, for rules about resources.
 
-Rules only grant; none denies. Source: Kubernetes documentation, "Using RBAC Authorization".
-``file`` rejects roles with an ``aggregationRule`` and rules about URLs, which are not evaluated
-here.
+Rules only grant rights; none denies one. Source: Kubernetes documentation, "Using RBAC
+Authorization". ``file`` rejects roles with an ``aggregationRule`` and rules about URLs, which are
+not evaluated here.
 """
 
 from collections.abc import Mapping
@@ -93,8 +93,8 @@ class Policy(msgspec.Struct, frozen=True):
         )
 
     def _rules(self, binding: Binding) -> tuple[Rule, ...]:
-        """Return the rules of the bound role; none if the role does not exist, as an API server
-        does.
+        """Return the rules of the bound role. A role that does not exist has none, as on an API
+        server.
         """
         namespace = binding.namespace if binding.role.kind == "Role" else ""
         return self.roles.get((binding.role.kind, namespace, binding.role.name), ())

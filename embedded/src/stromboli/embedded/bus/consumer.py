@@ -96,7 +96,7 @@ class EmbeddedConsumer:
         return self._log.topic_ids([self._topic.name])[self._topic.name]
 
     def _reset_if_recreated(self) -> None:
-        """Drop records in flight if the topic was deleted and created again."""
+        """Start at offset 0 if the topic was deleted and created again; drop records in flight."""
         if self._identity == self._identity_now():
             return
         self._identity = self._identity_now()
@@ -111,8 +111,8 @@ class EmbeddedConsumer:
         )
 
     def _commit(self) -> None:
-        """Commit; one commit is in flight at a time, and the next one covers all progress
-        meanwhile.
+        """Start a commit unless one is in flight; in that case the next commit covers the progress
+        made meanwhile.
         """
         reached = self.lowest_unfinished
         if self._is_committing or reached == self._committed or self._is_replaced:

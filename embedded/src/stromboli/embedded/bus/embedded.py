@@ -1,8 +1,9 @@
 """``EmbeddedBus``: the operations of the port over ``Log``.
 
-``stromboli.shared.bus.port`` states the contract, ``stromboli.embedded.store`` when a record is
-durable. All services of a process share one instance, and each of them enters it; the file is open
-while at least one is inside. A materializing reader sees a single append after about 1 ms.
+``stromboli.shared.bus.port`` states the contract; ``stromboli.embedded.store`` states when a record
+is durable. All services of a process share one instance, and each uses it as a context manager; the
+file is open while at least one is inside. A materializing reader sees a single append after about
+1 ms.
 """
 
 import asyncio
@@ -100,9 +101,9 @@ class EmbeddedBus:
         *,
         is_urgent: bool = True,
     ) -> AsyncGenerator[port.Batch, None]:
-        """Read topics from their start, or continue at a position. A position after the end, or of
-        an earlier topic of the same name, means the start. Every reader is urgent, since a record
-        costs it no request.
+        """Read topics from their start, or continue at a position. A topic is read from its start
+        if the position is after its end, or belongs to an earlier topic of the same name.
+        ``is_urgent`` has no effect: records arrive immediately, because reading costs no request.
         """
         names = [topic.name for topic in wanted]
         topic_ids = self._log.topic_ids(names)

@@ -1,7 +1,7 @@
 """Topics, records and committed offsets in one SQLite file.
 
-Retention follows Kafka: the last record of each key on compacted topics, the last 14 days on the
-others. Offsets are never reused, even if all records after them were removed.
+Retention follows Kafka: compacted topics keep the last record of each key, the others keep records
+for their ``retention.ms``. Offsets are never reused, even if all records after them were removed.
 """
 
 import asyncio
@@ -112,8 +112,8 @@ class Log:
     async def page(
         self, positions: Mapping[str, int], topic_ids: Mapping[str, str]
     ) -> tuple[list[envelope.Record], dict[str, int]]:
-        """Return the next records from these positions and the positions after them; none of a
-        topic whose id has changed.
+        """Return the next records from these positions, and the positions after them. A topic whose
+        id has changed is skipped.
         """
         return await self._store.read(lambda database: self._read(database, positions, topic_ids))
 
@@ -215,8 +215,8 @@ class Log:
         epoch: int,
         then: Callable[[None], None],
     ) -> asyncio.Future[None]:
-        """Store a group's offset, and the highest epoch accepted before it; not if the topic was
-        recreated.
+        """Store a group's offset and the highest epoch accepted before it. Does nothing if the
+        topic was recreated.
         """
 
         def change(database: Connection) -> None:

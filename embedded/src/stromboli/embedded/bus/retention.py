@@ -13,7 +13,7 @@ from sqlite3 import Connection
 from stromboli.shared import topics
 
 _LEAST_APPENDED = 1000
-"""Appends between two sweeps: a sweep reads all keys of a topic, about 1 ms per 1000."""
+"""Minimum appends between two sweeps: a sweep reads all keys of a topic, about 1 ms per 1000."""
 
 
 class Retention:
@@ -25,8 +25,8 @@ class Retention:
         self._kept: Counter[str] = Counter()
 
     def is_due(self, topic: topics.Topic) -> bool:
-        """Count an appended record; return True if as many records were appended as the last sweep
-        kept.
+        """Count an appended record; return True once the appends since the last sweep reach the
+        number of records that it kept, and ``_LEAST_APPENDED``.
         """
         name = topic.name
         self._appended[name] += 1

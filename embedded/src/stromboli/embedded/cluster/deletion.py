@@ -26,10 +26,11 @@ def is_released(document: Document) -> bool:
 def mark(
     kind: port.AnyKind, document: Document, asked_s: int | None, now: datetime
 ) -> Document | None:
-    """Return the object marked for deletion; None if it is gone, the object itself if nothing
-    changes.
+    """Return the object marked for deletion; None if it is removed immediately, the object itself
+    if nothing changes.
 
-    A repeated deletion can only shorten the grace period.
+    ``asked_s``: the requested grace period; None for the object's own. A repeated deletion can only
+    shorten the grace period.
     """
     metadata = document["metadata"]
     if "deletionTimestamp" not in metadata:

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many pods may be evicted, and whether one may. Pure.
+"""PodDisruptionBudgets: how many pods may be evicted, and whether a given pod may. Pure.
 
 Source: the disruption controller and ``registry/core/pod/storage/eviction.go`` of Kubernetes 1.34.
 Difference from Kubernetes: ``maxUnavailable`` and percentages refer to the pods that exist, not to

@@ -78,7 +78,7 @@ class DisruptionController:
             try:
                 budget = decoding.decode(_BUDGET, stored.raw)
                 counts = disruption_budgets.counts(budget, pods)
-            except ValueError as error:  # DecodeError is one
+            except ValueError as error:  # DecodeError is a ValueError
                 name = kinds.metadata_of(stored.raw).key
                 _log.warning("PodDisruptionBudget cannot be read", budget=name, reason=str(error))
                 continue

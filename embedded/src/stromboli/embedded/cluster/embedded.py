@@ -1,11 +1,11 @@
 """``EmbeddedCluster``: the operations of the cluster port over ``State``.
 
 ``stromboli.shared.cluster.port`` states the contract. Other kinds and verbs of an API server raise
-UnsupportedError that names them. All services of a process share one instance, and each of them
-enters it; the file is open while at least one is inside.
+UnsupportedError that names them. All services of a process share one instance, and each uses it as
+a context manager; the file is open while at least one is inside.
 
-Acknowledged writes are durable, and reads return durable data only: the log of a reader never
-contains more than the cluster does, whenever the process is killed.
+Acknowledged writes are durable, and reads return durable data only. What a reader publishes in the
+log therefore never goes beyond what the cluster still contains after the process was killed.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ _RANDOM = random.Random()  # noqa: S311 - uids are unique, not secret
 
 
 def new_uid() -> str:
-    """A random uid, as those of an API server."""
+    """Return a random uid (UUID version 4), like those of an API server."""
     # Not uuid4: each call reads random bytes from the system and releases the interpreter's lock.
     return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
 
@@ -127,7 +127,7 @@ class EmbeddedCluster:
                 self._watches.is_open = True
                 self._quotas.begin()
                 self._budgets.begin()
-                await self._found()
+                await self._create_initial_objects()
                 self._background = (
                     asyncio.create_task(self._collector.run(self)),
                     asyncio.create_task(self._quotas.run(self)),
@@ -269,7 +269,6 @@ class EmbeddedCluster:
     # --- creating --------------------------------------------------------------------------
 
     @_refuses_durably
-    @_refuses_durably
     async def create(
         self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
     ) -> bytes:
@@ -331,14 +330,14 @@ class EmbeddedCluster:
             if self._state.newest(key_of(kind, namespace, name)) is None:
                 return name
 
-    async def _found(self) -> None:
+    async def _create_initial_objects(self) -> None:
         """Create the objects that exist in every cluster."""
         for name in ("default", "kube-system"):
-            await self._found_one(kinds.NAMESPACES, name)
+            await self._create_initial_object(kinds.NAMESPACES, name)
         for name, value in pods.SYSTEM_CLASSES.items():
-            await self._found_one(kinds.PRIORITY_CLASSES, name, value=value)
+            await self._create_initial_object(kinds.PRIORITY_CLASSES, name, value=value)
 
-    async def _found_one(self, kind: port.AnyKind, name: str, **rest: Any) -> None:
+    async def _create_initial_object(self, kind: port.AnyKind, name: str, **rest: Any) -> None:
         document = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
@@ -421,10 +420,10 @@ class EmbeddedCluster:
         what = _what("delete", kind, namespace, name)
         kind = _served_kind(kind, what)
         if propagation in ("Foreground", "Orphan"):
-            reason = f"the embedded cluster has no propagation {propagation}"
+            reason = f"propagation {propagation} is not supported here; use Background"
             raise errors.UnsupportedError(what, reason)
         if kind is kinds.NAMESPACES:
-            raise errors.UnsupportedError(what, "the embedded cluster deletes no namespaces")
+            raise errors.UnsupportedError(what, "the embedded cluster cannot delete namespaces")
         key = key_of(kind, namespace, name)
         while True:
             stored = self._newest(key, what)

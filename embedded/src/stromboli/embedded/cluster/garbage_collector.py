@@ -1,4 +1,4 @@
-"""Deletes objects without owners, as the garbage collector of Kubernetes does.
+"""Deletes objects whose owners are gone, as the garbage collector of Kubernetes does.
 
 Owners are identified by uid. An object is deleted in the background when none of its owners exists;
 while one does, only the references to missing owners are removed. An owner of an unknown kind
@@ -78,7 +78,7 @@ class GarbageCollector:
         self._wanted.set()
 
     def _sweep_events(self) -> None:
-        """Queue all Event objects: no change announces that one has expired."""
+        """Queue the expired Event objects: no change announces that one has expired."""
         for key, stored in self._state.all(kinds.EVENTS).items():
             if self._is_old_event(kinds.EVENTS, stored.document()["metadata"]):
                 self._enqueue(key)

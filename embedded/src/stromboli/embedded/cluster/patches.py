@@ -1,8 +1,8 @@
 """Applies JSON patches and merge patches to JSON documents.
 
 JSON patches (RFC 6902) with the operations add, replace, remove and test, whose pointers are RFC
-6901, and merge patches (RFC 7386). Where an RFC and the API server differ, the behaviour is the
-server's: a test of null holds for an absent member.
+6901, and merge patches (RFC 7386). Where an RFC and the API server differ, this module follows the
+server: a test of null holds for an absent member.
 """
 
 import copy
@@ -87,7 +87,7 @@ def _apply(document: Document, step: Step) -> None:
 def _pointer(path: str) -> list[str]:
     """Split a JSON pointer. The whole document is never patched, so there is at least one part."""
     if not path.startswith("/"):
-        raise ValueError("a path begins with /")
+        raise ValueError("the path does not begin with /")
     return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
 
 

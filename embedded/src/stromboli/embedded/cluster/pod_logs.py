@@ -1,5 +1,5 @@
-"""The output of containers, from the kubelets of their nodes; also of deleted pods, if a node has
-kept it.
+"""Reads the output of containers from the kubelets of their nodes, including the output of deleted
+pods if a node has kept it.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ async def opened(
     pod: str,
     query: port.LogQuery,
 ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-    """Open the output of a container inside the context. ``kubelets``: by node. Raises as
-    ``port.Cluster.logs`` does.
+    """Open the output of a container inside the context. ``kubelets``: by node. Raises like
+    ``port.Cluster.logs``.
     """
     what = f"read the log of Pod {namespace}/{pod}"
     if query.uid and query.uid != await _uid_of(cluster, namespace, pod):

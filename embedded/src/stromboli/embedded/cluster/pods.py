@@ -55,7 +55,7 @@ def set_priority(pod: Document, classes: Iterable[core.PriorityClass]) -> None:
 
 
 def validation_errors(pod: Document) -> Iterable[str]:
-    """Yield the errors of a pod whose types are right."""
+    """Yield the validation errors of a pod whose fields have the right types."""
     containers = pod.get("spec", {}).get("containers")
     if not containers:
         yield "spec.containers: at least one is needed"
@@ -96,7 +96,8 @@ def _immutable_fields(spec: Document) -> Document:
 
 
 def container_of(pod: core.Pod, requested: str, what: str) -> str:
-    """Return the requested container. Raises InvalidError that lists the containers of the pod."""
+    """Return the name of the requested container; of the only main container if ``requested`` is
+    empty. Raises InvalidError that lists the containers of the pod."""
     mains = [each.name for each in pod.spec.containers]
     known = [*(each.name for each in pod.spec.init_containers), *mains]
     if not requested and len(mains) == 1:

@@ -123,7 +123,7 @@ class QuotaUsage:
         return {"hard": account.spec.hard or {}, "used": used}
 
     def refusal(self, pod: Document) -> str | None:
-        """Return why a new pod is rejected, with the message of an API server."""
+        """Return why a new pod is rejected as an API server words it; None if it is accepted."""
         metadata = pod["metadata"]
         if reason := self._closed(metadata["namespace"]):
             return f'pods "{metadata["name"]}" is forbidden: {reason}'
@@ -254,7 +254,7 @@ def _is_counted(name: str) -> bool:
 
 
 def _pod_usage(pod: core.Pod) -> _PodUsage:
-    """Return the usage of a pod. A finished pod counts as an object only."""
+    """Return the usage of a pod. A finished pod counts only for ``count/pods``."""
     ended = pod.status.phase in ("Succeeded", "Failed")
     amounts = {"count/pods": 1} if ended else quota.usage(pod.spec)
     return _PodUsage(amounts, quota_scopes.traits(pod.spec))
@@ -278,7 +278,7 @@ def _missing_requests(spec: core.PodSpec, hard: Mapping[str, int]) -> str:
 
 
 def _effective_resources(container: core.Container, *, limits: bool) -> set[str]:
-    """Return the resources with a request; a limit implies a request."""
+    """Return the resources with a limit or, unless ``limits``, a request."""
     stated = container.resources
     return {*(stated.limits or {}), *(() if limits else stated.requests or {})}
 

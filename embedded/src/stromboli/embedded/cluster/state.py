@@ -91,7 +91,7 @@ class State:
         self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
         self._ordered: dict[str, list[Key]] = {}
-        """Resource -> its durable keys in order, for resources of which a page was read."""
+        """Resource -> its durable keys in order, for resources that were read in pages."""
         self._decided = 0
         self._grown: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """Resource -> the asyncio event on which readers of its changes wait."""
@@ -127,8 +127,9 @@ class State:
         return self._seen[resource_of(kind)]
 
     def after(self, kind: port.AnyKind, namespace: str, name: str) -> Iterator[tuple[Key, Stored]]:
-        """Yield the durable objects of a kind behind a namespace and name, in their order; the
-        caller must not await meanwhile. O(n log n) at the first call for a kind, O(log n) then."""
+        """Yield the durable objects of a kind after a namespace and name, in key order. The caller
+        must not await meanwhile. The first call for a kind takes O(n log n), later ones O(log
+        n)."""
         resource = resource_of(kind)
         entries = self._seen[resource]
         ordered = self._ordered.get(resource)

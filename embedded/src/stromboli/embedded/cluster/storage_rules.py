@@ -101,7 +101,8 @@ def prepare_for_update(
     """Return the new object without the changes that this endpoint may not make.
 
     The main endpoint ignores the status if the kind has a status subresource; that endpoint ignores
-    everything else. Server-side metadata is kept; the generation is incremented.
+    everything else. Server-side metadata is kept; the generation grows if anything but metadata
+    changes.
     """
     if subresource == "status":
         return _with_status(old, new)
@@ -172,7 +173,7 @@ def is_custom(kind: port.AnyKind) -> bool:
 
 
 def _clean(metadata: Document) -> Document:
-    """Return the metadata without empty maps."""
+    """Return the metadata without null values and without empty fields of ``_OF_THE_USER``."""
     return {
         name: value
         for name, value in metadata.items()
@@ -201,9 +202,14 @@ def _type_faults(kind: port.AnyKind, document: Document) -> Iterable[str]:
 
 def _metadata_faults(kind: port.AnyKind, metadata: Document) -> Iterable[str]:
     name = metadata.get("name", "")
-    form, longest = (_LABEL, 63) if kind in _NAMED_BY_LABELS else (_SUBDOMAIN, 253)
+    is_label = kind in _NAMED_BY_LABELS
+    form, longest = (_LABEL, 63) if is_label else (_SUBDOMAIN, 253)
     if not form.fullmatch(name) or len(name) > longest:
-        yield f"metadata.name: {name!r} is not a name of lower case letters, digits, '-' and '.'"
+        signs = "digits and '-'" if is_label else "digits, '-' and '.'"
+        yield (
+            f"metadata.name: {name!r} is not a name of lower case letters, {signs}, {longest} "
+            "characters at most"
+        )
     owners = metadata.get("ownerReferences", ())
     for index, owner in enumerate(owners):
         for field in ("apiVersion", "kind", "name", "uid"):

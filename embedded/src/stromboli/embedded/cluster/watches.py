@@ -29,14 +29,15 @@ class Watches:
     async def watch(
         self, kind: port.AnyKind, version: str, what: str
     ) -> AsyncGenerator[port.WatchEvent, None]:
-        """Yield changes of a kind after a version. Raises UnavailableError once the cluster is
-        closed, so that a client that restarts ended watches does not loop.
+        """Yield changes of a kind after a version. Raises ExpiredError if changes after it are no
+        longer kept, and UnavailableError if the cluster is closed, so that a client that restarts
+        ended watches does not loop.
         """
         if not self.is_open:
             raise errors.UnavailableError(what, "the cluster is closed")
         behind = _number(version, what)
         if not self._state.oldest <= behind <= self._state.version:
-            raise errors.ExpiredError(what, f"version {version} is no longer kept")
+            raise errors.ExpiredError(what, f"version {version} is not in the history; list again")
         index = self._state.index_behind(behind)
         resource = resource_of(kind)
         answered = self._bookmarks_asked
@@ -44,7 +45,7 @@ class Watches:
         while self.is_open:
             fresh = self._state.events_from(index)
             if fresh is None:
-                raise errors.ExpiredError(what, "the watch is behind the oldest event that is kept")
+                raise errors.ExpiredError(what, "the watch lags behind the oldest kept event")
             index += len(fresh)
             reached = fresh[-1].version if fresh else self._state.version
             for event in fresh:

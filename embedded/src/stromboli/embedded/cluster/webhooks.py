@@ -37,7 +37,7 @@ class Kubelet(Protocol):
     def logs(
         self, uid: str, query: port.LogQuery
     ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
-        """As ``port.Cluster.logs``, for the pod with this uid and one of its containers."""
+        """Like ``port.Cluster.logs``, for the pod with this uid and one of its containers."""
 
     def deleted_logs(
         self, namespace: str, name: str, query: port.LogQuery

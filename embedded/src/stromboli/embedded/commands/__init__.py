@@ -1,5 +1,5 @@
 """The commands that this distribution adds to ``strom``: their options and help.
 
-Each imports the code that it runs when it is called. These imports take seconds of CPU, which
-``--help`` and an error in the arguments need not pay.
+A command imports the code that it runs only when it is called. These imports take seconds of CPU,
+which would delay ``--help`` and errors in the arguments.
 """

@@ -60,7 +60,7 @@ def compare(
 ) -> None:
     """Compare scheduler configurations on one workload.
 
-    Shows each measure as mean ± half of its 95 % confidence interval over the seeds, and the
+    Shows each measure as mean ± half width of its 95 % confidence interval over the seeds, and the
     difference from the first configuration, paired by seed; * marks a difference whose interval
     excludes zero. With json, the last line of stdout is one JSON object.
     """

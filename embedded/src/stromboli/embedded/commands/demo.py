@@ -2,9 +2,9 @@
 
 
 def demo() -> None:
-    """Compare gang scheduling with scheduling by pod.
+    """Compare gang scheduling with pod-by-pod scheduling.
 
-    It shows why gangs need a gang scheduler, in about a minute and in this process.
+    It shows why gangs need a gang scheduler, takes about a minute and runs in this process.
     """
     from stromboli.embedded.demo import demo
 

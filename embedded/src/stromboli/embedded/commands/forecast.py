@@ -38,7 +38,7 @@ def forecast(
     draws: Annotated[
         int,
         typer.Option(
-            min=1, max=1000, help="Number of simulations, each with other drawn run times."
+            min=1, max=1000, help="Number of simulations, each with its own drawn run times."
         ),
     ] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn run times.")] = 0,
@@ -47,8 +47,8 @@ def forecast(
     """Show when the pending jobs of a cluster are expected to start.
 
     Simulates the scheduler from the present state until all pending jobs have started, at most 7
-    days ahead. Several draws of run times give a range: 80 % of them are between P10 and P90. A job
-    may also be blocked by its queue's quota, or can never fit.
+    days ahead. Several draws of run times give a range: 80 % of them are between P10 and P90. The
+    answer can also be that a job is blocked by its queue's quota, or can never fit.
     """
     from stromboli.embedded.simulation import forecast
 

@@ -16,8 +16,8 @@ DESCRIPTIONS = {
     "gpu-clustering": "nodes that hold pods with the same GPU count, as in Gandiva",
     "best-fit": "least cpu and GPU left on the node",
     "fgd": "least growth of the GPU capacity that typical pods cannot use (Weng et al. 2023)",
-    "least-stranded": "as fgd, and least growth of GPU that stays free after many pods of a kind; "
-    "our own",
+    "least-stranded": "as fgd, and least growth of the GPU capacity that stays free when nodes are "
+    "filled with pods of one kind; our own",
 }
 """Policy -> its placement rule."""
 Policy = StrEnum("Policy", {name: name for name in DESCRIPTIONS})  # type: ignore[misc]  # from data

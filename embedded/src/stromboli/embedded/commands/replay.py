@@ -31,7 +31,7 @@ def replay(
         typer.Option(help="Decide with this configuration instead of the one in force."),
     ] = None,
 ) -> None:
-    """Run recorded sessions again, as lines of JSON.
+    """Run recorded sessions again and print lines of JSON.
 
     The log keeps sessions of the last two weeks.
 

@@ -1,4 +1,4 @@
-"""``strom simulate run``: its options, some of which other commands have, too."""
+"""``strom simulate run``: its options, some of which other commands share."""
 
 from enum import StrEnum
 from pathlib import Path

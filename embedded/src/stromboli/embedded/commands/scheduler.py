@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True, help="Check a scheduler configuration be
 
 
 class Format(StrEnum):
-    """What ``--output`` takes."""
+    """Values of ``--output``."""
 
     TABLE = "table"
     JSON = "json"

@@ -39,7 +39,7 @@ def session(
         ),
     ] = None,
 ) -> None:
-    """Run scheduling sessions, as lines of JSON.
+    """Run scheduling sessions and print lines of JSON.
 
     One session runs for each case file, or one on the cluster of --objects.
 

@@ -18,7 +18,7 @@ class Simulate(lazy.Group):
         ),
         "replay": Entry(
             "stromboli.embedded.commands.replay:replay",
-            "Run recorded sessions again, as lines of JSON.",
+            "Run recorded sessions again and print lines of JSON.",
         ),
         "run": Entry(
             "stromboli.embedded.commands.run:run",
@@ -34,7 +34,7 @@ class Simulate(lazy.Group):
         ),
         "session": Entry(
             "stromboli.embedded.commands.session:session",
-            "Run scheduling sessions, as lines of JSON.",
+            "Run scheduling sessions and print lines of JSON.",
         ),
     }
 

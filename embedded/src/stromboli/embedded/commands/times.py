@@ -1,4 +1,4 @@
-"""Times as options take them."""
+"""Parses the times that options take."""
 
 from datetime import datetime
 
@@ -10,6 +10,6 @@ def parse_time(text: str) -> datetime:
     except ValueError:
         parsed_time = None
     if parsed_time is None or parsed_time.tzinfo is None:
-        what = "no time" if parsed_time is None else "a time without a zone"
-        raise ValueError(f"{text!r} is {what}; write it as 2026-01-31T12:00:00Z")
+        what = "is not a time" if parsed_time is None else "has no time zone"
+        raise ValueError(f"{text!r} {what}; write it as 2026-01-31T12:00:00Z")
     return parsed_time

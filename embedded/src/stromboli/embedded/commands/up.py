@@ -74,8 +74,8 @@ def up(
         Path | None,
         typer.Option(
             exists=True,
-            help="File of accounts and RBAC roles, whose tokens REST requires. [default: none, "
-            "one user with all rights, whose token strom finds automatically]",
+            help="File of accounts and RBAC roles, whose tokens REST requires. [default: none; "
+            "one user has all rights, and strom finds its token automatically]",
         ),
     ] = None,
     notifications: Annotated[
@@ -89,7 +89,7 @@ def up(
         list[str] | None,
         typer.Option(
             "--data-origin",
-            help="Origin from which process nodes may fetch data sets, as s3://bucket/path; "
+            help="Origin from which process nodes may fetch data sets, such as s3://bucket/path. "
             "May be repeated. [default: https:// and file:///]",
         ),
     ] = None,

@@ -57,7 +57,7 @@ async def _demo(console: Console, state: Path) -> list[str]:
         f"\nEverything was stopped after the first job and started again: "
         f"{restarted.finished} of {restarted.jobs} jobs finished, nothing was lost."
         if restarted.finished == restarted.jobs
-        else "\nAfter a restart of everything not all jobs finished."
+        else f"\nAfter the restart only {restarted.finished} of {restarted.jobs} jobs finished."
     )
     apart, near = await traffic.measure_traffic(state / "traffic")
     for line in report.traffic(apart, near):

@@ -191,7 +191,8 @@ async def watch(
     show: Callable[[list[JobView]], None],
     until_finished: int | None = None,
 ) -> Trial:
-    """Observe until all jobs (or so many) are finished, or until the limit."""
+    """Observe until ``until_finished`` jobs are finished (None: all), until nothing has changed for
+    ``STILL_S``, or until ``LIMIT_S``."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     most_held = 0
@@ -218,8 +219,8 @@ async def watch(
 
 
 async def explained(running: system.System, views: list[JobView]) -> list[str]:
-    """Return why the last pending job waits, as ``strom explain`` prints it; nothing for a job
-    admitted a moment ago.
+    """Return why the pending job with the most jobs in front of it waits, as ``strom explain``
+    prints it; nothing if no pending job has been explained yet.
     """
     waiting = [view.name for view in views if view.phase == "Pending"]
     answers = []

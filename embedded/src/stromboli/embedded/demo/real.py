@@ -69,7 +69,7 @@ async def show(state: Path, limit_s: float = LIMIT_S) -> RealJobsResult:
     ) as running:
         await running.ready()
         kind, reason = running.view
-        # Its manifest mounts files at absolute paths, which requires namespaces.
+        # The manifest of mpi mounts files at absolute paths, which requires namespaces.
         names = [name for name in SHOWN if kind != "plain" or name != "mpi"]
         manifests = [each for name in names for each in read(name)]
         async with running.client() as client:

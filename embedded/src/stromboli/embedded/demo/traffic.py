@@ -36,7 +36,7 @@ def _options(state: Path, plugin: str | None) -> system.Options:
     if plugin is not None:
         document["tiers"][-1]["plugins"].append({"name": plugin})
     configuration = state / "scheduler.yaml"
-    configuration.write_bytes(msgspec.json.encode(document))  # YAML, too
+    configuration.write_bytes(msgspec.json.encode(document))  # JSON is valid YAML
     scheduler_settings = SchedulerSettings(configuration=str(configuration))
     return system.Options(state=state, scheduler=scheduler_settings)
 

@@ -1,7 +1,7 @@
 """A log that delivers late, repeats records and reorders them across topics.
 
 The order within a topic is kept. Repeated records are a suffix of the delivered ones, in order,
-before any new record of the topic, as after a reader that lost its position.
+before any new record of the topic, as if the reader had lost its position.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from stromboli.shared import envelope, topics
 from stromboli.shared.bus import port
 
 LONGEST_REPEAT = 10
-"""Maximum of records repeated at once."""
+"""Maximum number of records repeated at once."""
 
 
 class FaultyBus:

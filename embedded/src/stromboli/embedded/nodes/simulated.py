@@ -1,4 +1,4 @@
-"""The runner of simulated nodes: acts as kubelet for every node with its label.
+"""The runner of simulated nodes: acts as kubelet for every node labelled as simulated.
 
 A pod's state is derived from its object: start times are in the status, so a restarted runner
 continues. One asyncio task per pod waits for a time or for the pod's peers.
@@ -225,7 +225,7 @@ class Runner:
         except (errors.NotFoundError, errors.ConflictError):
             return False
         except errors.InvalidError as error:  # the event was outdated: the pod has ended meanwhile
-            telemetry.log.warning("status refused", pod=pod.metadata.key, reason=error.reason)
+            telemetry.log.warning("pod status rejected", pod=pod.metadata.key, reason=error.reason)
             return False
         return True
 

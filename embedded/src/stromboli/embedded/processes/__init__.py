@@ -1,6 +1,6 @@
 """Process nodes: run a pod's containers as processes of this machine, over the cluster port.
 
-There is no container runtime: images are not used, except that image files are run by Apptainer
+There is no container runtime: images of registries are not used, and image files run with Apptainer
 (``core/image_files.py``). docs/process-nodes.md lists what is supported; docs/decisions has the
 alternatives.
 

@@ -48,8 +48,10 @@ async def _run(
 
 def main(
     nodes: Annotated[int, typer.Option(help="Number of nodes to add.", min=1)] = 2,
-    cpu: Annotated[str, typer.Option(help="Cores of each node. [default: a share]")] = "",
-    memory: Annotated[str, typer.Option(help="Memory of each node. [default: a share]")] = "",
+    cpu: Annotated[str, typer.Option(help="Cores of each node. [default: an equal share]")] = "",
+    memory: Annotated[
+        str, typer.Option(help="Memory of each node. [default: an equal share]")
+    ] = "",
     prefix: Annotated[str, typer.Option(help="Prefix of the nodes' names.")] = "process",
     state: Annotated[
         Path | None, typer.Option(help="Folder for the pods' files. [default: for this run only]")

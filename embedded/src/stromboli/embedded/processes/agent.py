@@ -1,4 +1,4 @@
-"""The agent of process nodes: acts as kubelet for its nodes, over the cluster port alone.
+"""The agent of process nodes: acts as kubelet for its nodes, using only the cluster port.
 
 One agent serves all process nodes of a system. It watches all pods, since every node knows names
 and addresses of a job's pods, and runs those bound to its nodes.
@@ -140,7 +140,8 @@ class ProcessNodeAgent:
     async def deleted_logs(
         self, namespace: str, name: str, query: cluster_port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Read the output of a container of a deleted pod; no name is its only container."""
+        """Read the output of a container of a deleted pod; an empty ``query.container`` means its
+        only container."""
         what = f"read the log of Pod {namespace}/{name}"
         known = self._workers.get(query.uid)
         if known is not None and known.pod.metadata.key == f"{namespace}/{name}":
@@ -173,7 +174,7 @@ class ProcessNodeAgent:
     async def exec(
         self, uid: str, request: pod_sessions.ExecRequest
     ) -> AsyncIterator[pod_sessions.ExecSession]:
-        """Run a command beside a container of a pod; ``request.container`` is set."""
+        """Run a command in a container, beside its main process; ``request.container`` is set."""
         pod_worker = self._worker(uid)
         what = f"run a command in Pod {pod_worker.pod.metadata.key}"
         process = pod_worker.process(request.container)
@@ -283,7 +284,7 @@ class ProcessNodeAgent:
         )
 
     async def _rename(self) -> None:
-        """Update all hosts files, once for all changes of the last moment."""
+        """Update the hosts files of namespaces with changed pods, once for all pending changes."""
         while True:
             await self._has_stale.wait()
             await asyncio.sleep(0)
@@ -332,8 +333,8 @@ class ProcessNodeAgent:
 async def mark_stale_nodes_not_ready(
     cluster: cluster_port.Cluster, served: Collection[str], now: datetime
 ) -> None:
-    """Mark process nodes of earlier runs as not ready, so that nothing is placed on them: a killed
-    agent could not do it.
+    """Mark process nodes of earlier runs as not ready, so that no pod is placed on them: an agent
+    that was killed could not do that itself.
     """
     for raw in (await cluster.list(kinds.NODES, labels={keys.RUNNER: machine.RUNNER})).items:
         name = kinds.metadata_of(raw).name

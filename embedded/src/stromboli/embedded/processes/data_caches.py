@@ -110,7 +110,7 @@ class DataCaches:
             pause_s = RETRY_S
             try:
                 report, pause_s = await asyncio.to_thread(_pass, cache, wanted, used)
-            except OSError as error:  # of the disk: a later pass may succeed
+            except OSError as error:  # an error of the disk: a later pass may succeed
                 self._note(node, f"the data cache failed and is retried: {error}")
             else:
                 self._reports[node] = report
@@ -134,7 +134,7 @@ class DataCaches:
                 items[item.key] = msgspec.structs.replace(listed, pinned=True)
         is_known = answer is not None or self._exchange is None
         ordered = tuple(items[key] for key in sorted(items))
-        # Before the first answer, a list of the own pods alone would forget prefetched copies.
+        # Before the first answer, a list for the own pods alone would drop prefetched copies.
         wanted = data.DataWanted(node=node, items=ordered) if is_known else None
         return wanted, frozenset(used)
 
@@ -154,7 +154,7 @@ class DataCaches:
             answer = await self._exchange(node, report)
             data_wanted = decoding.decode(_DECODER, answer)
         except (errors.ExternalError, msgspec.DecodeError) as error:
-            # At a start, the first report comes before the monitor is ready for it.
+            # After a start, the first report is sent before the monitor is ready for it.
             if node in self._rejected:
                 self._note(node, f"report of data not accepted: {error}")
             self._rejected.add(node)

@@ -73,7 +73,8 @@ class PodFolder:
                     path.unlink()
 
     def source(self, place: volumes.VolumeMount, content: volumes.VolumeContent) -> Path:
-        """Return the folder of a mount's files; create a missing folder below a volume."""
+        """Return the path that a mount shows; create a missing ``subPath``. Raises MissingError if
+        a read-only volume does not have it."""
         host = content.host
         whole = self.path / "volumes" / place.volume if host is None else Path(host.path)
         source = whole / place.path if place.path else whole
@@ -112,7 +113,7 @@ class PodFolder:
         return folder
 
     def begin_log(self, container: str, run: int) -> Path:
-        """Return the folder for a run's output; delete that of older runs."""
+        """Return an empty folder for a run's output; keep only the output of the previous run."""
         folder = self.log(container, run)
         if folder.exists():
             shutil.rmtree(folder)

@@ -93,7 +93,7 @@ class LocalExecSession:
             except BlockingIOError:
                 continue
             except OSError as error:
-                if error.errno != errno.EIO:  # the last process has closed the terminal
+                if error.errno != errno.EIO:  # EIO: the last process has closed the terminal
                     raise
                 return
             if not data:

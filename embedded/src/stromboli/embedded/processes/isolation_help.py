@@ -1,4 +1,4 @@
-"""The help of options about isolation, which several programs have."""
+"""The help texts of ``--isolate`` and ``--visible``, which several programs share."""
 
 ISOLATE_HELP = (
     "Isolate containers: they see system folders read-only, and have home and /tmp of their own."

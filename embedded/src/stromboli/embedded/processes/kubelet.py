@@ -2,7 +2,7 @@
 
 ``kubectl logs`` and ``pods/log`` use it for process nodes. Clients are not authenticated, since the
 API server presents a certificate only if configured to: every local user can read the output of
-pods. With the embedded cluster in the same process it is not started.
+pods. The endpoint is not started with the embedded cluster, which calls the agent directly.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Runs one container by its launcher: the node's end of the pipes between the two."""
+"""Runs one container through its launcher: the node's end of the pipes between the two."""
 
 import asyncio
 import contextlib
@@ -139,8 +139,8 @@ class ContainerProcess:
     ) -> int:
         """Run a command on these streams beside the container; return its number for ``kill``.
 
-        ``ended`` gets its exit code, and why if it was not started. Raises UnavailableError if the
-        launcher does not take the streams.
+        ``ended`` gets its exit code, and the reason if it was not started. Raises UnavailableError
+        if the launcher does not take the streams.
         """
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()

@@ -19,7 +19,7 @@ MOST_PODS = 1000
 """Maximum deleted pods whose output is kept; many small pods would never reach the limit of
 bytes."""
 MOST_BYTES = 256 * 1024 * 1024
-"""Maximum bytes of output that is kept of deleted pods."""
+"""Maximum bytes of kept output of all deleted pods together."""
 
 
 class LogArchive:
@@ -40,7 +40,7 @@ class LogArchive:
             return
         target = self._path / _folder(namespace, name, uid)
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # it was moved already if the process crashed after that
+        with contextlib.suppress(OSError):  # already moved before a crash
             logs.rename(target / "logs")
         self._prune()
 

@@ -28,8 +28,8 @@ VISIBLE = (
     *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/sbin", "/snap"),
     *("/sys", "/usr", "/etc/resolv.conf", sys.base_prefix, sys.prefix),
 )
-"""Paths that isolated containers see: the system and this Python environment. The list of name
-servers is often a link to another folder."""
+"""Paths that isolated containers see: the system and this Python environment. ``/etc/resolv.conf``
+is often a link to another folder."""
 
 
 class UnsupportedMachineError(Exception):
@@ -40,8 +40,8 @@ def check() -> None:
     """Raise UnsupportedMachineError if process nodes cannot run here."""
     if platform.system() != "Linux":
         raise UnsupportedMachineError(
-            f"process nodes need Linux, this is {platform.system()}: they use its system "
-            "calls. Simulated nodes run on every system"
+            f"process nodes need Linux, and this is {platform.system()}; simulated nodes run on "
+            "every system: strom up --nodes 4"
         )
 
 

@@ -11,7 +11,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Output:
-    """The output of one run. ``end_bytes``: bytes written so far."""
+    """The output of one run, which may still grow."""
 
     def __init__(self, folder: Path, *, is_over: bool = False) -> None:
         self._folder = folder
@@ -19,7 +19,7 @@ class Output:
         self._changed = asyncio.Event()
 
     def grow(self, end_bytes: int) -> None:
-        """Set the number of bytes written."""
+        """Wake readers: ``end_bytes`` bytes have been written so far."""
         self._wake()
 
     def end(self) -> None:

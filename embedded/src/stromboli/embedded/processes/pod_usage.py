@@ -1,8 +1,8 @@
-"""What the pods of process nodes use, and its reports to the monitor.
+"""The usage of pods on process nodes, and its reports to the monitor.
 
-Launchers measure their containers: they are the parents of all processes, so the kernel reports to
-them the CPU time and the memory also of those that have ended. A pod therefore has values however
-short it was. Without a monitor (process nodes of a real API server) nothing is reported.
+Launchers measure their containers: they are the parents of all processes, so the kernel also
+reports the CPU time and memory of ended processes to them. Therefore even the shortest pod has
+values. Without a monitor (process nodes of a real API server) nothing is reported.
 """
 
 import asyncio
@@ -19,12 +19,13 @@ Exchange = Callable[[str, bytes], Awaitable[bytes]]
 """Sends the report of a node. Raises ExternalError."""
 STEP_S = 1.0
 SEND_EVERY_S = 3.0
-"""Seconds between two reports of a node: more often than on a cluster, with a few nodes."""
+"""Seconds between two reports of a node: less than on a cluster, because there are few nodes."""
 
 
 class PodUsage:
-    """What the containers of a pod have used since a node began to run it; their sum over all runs.
-    ``since`` identifies the counter: it begins at zero when the system restarts."""
+    """The usage of a pod since its node began to run it: CPU time is the sum over all runs of its
+    containers, memory is the sum of the peaks of its containers. ``since`` identifies the counter,
+    which begins at zero when the system restarts."""
 
     def __init__(self, since: datetime) -> None:
         self._counter = _counter(since)
@@ -33,7 +34,7 @@ class PodUsage:
         self._most: dict[str, int] = {}
 
     def begin(self, container: str, process: launcher_client.ContainerProcess) -> None:
-        """Take note of a run; the previous run of the container has ended."""
+        """Add a run; the previous run of the container has ended."""
         if (before := self._running.get(container)) is not None and before.used is not None:
             self._ended_ms += before.used[0]
             self._most[container] = max(self._most.get(container, 0), before.used[1])

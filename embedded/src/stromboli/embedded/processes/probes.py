@@ -84,7 +84,7 @@ async def _http_get(
 
 
 def _unverified_tls() -> ssl.SSLContext:
-    """Return a TLS context that does not verify certificates, as a kubelet's."""
+    """Return a TLS context that does not verify certificates, like that of a kubelet."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

@@ -53,10 +53,10 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
 
     ``view``: what containers see of the machine: ``root`` and ``user`` in namespaces, ``plain``
     without. ``base``: base environment of containers. ``machine``: amounts available to containers
-    without limits. ``lookup``: an ``nsswitch.conf``, if the machine's does not fit. ``hosts``
-    returns the hosts file of a pod. ``image_runtime``: runs containers from image files, if one is
-    installed. ``caches``: the caches of data sets. ``visible``: the paths of the machine that
-    isolated containers see; None if containers are not isolated.
+    without limits. ``lookup``: an ``nsswitch.conf`` if the machine's does not list files first.
+    ``hosts`` returns the hosts file of a pod. ``image_runtime``: runs containers from image files,
+    if one is installed. ``caches``: the caches of data sets. ``visible``: the paths of the machine
+    that isolated containers see; None if containers are not isolated.
     """
 
     cluster: cluster_port.Cluster
@@ -219,7 +219,7 @@ class PodWorker:
             return lifecycle.Refused(name, "ErrImagePull", str(error))
         except environment.MissingDataError as error:
             await self._say("FailedMount", f"{name}: {error}")
-            # As at a kubelet, which waits for the directory: no error of the container.
+            # A kubelet, too, waits for the directory: this is no error of the container.
             return lifecycle.Refused(name, "ContainerCreating", str(error))
         except (environment.MissingError, ValueError) as error:
             await self._say("FailedMount", f"{name}: {error}")
@@ -363,7 +363,7 @@ class PodWorker:
         spec["entry"] = image_files.entry(runtime, container, options)
         spec["command"] = image_files.command_line(runtime, container, options, spec["command"])
         own = image_files.variables(runtime, spec["environment"])
-        # The mark of the pod is also for the program's own processes.
+        # The program's own processes need the pod's mark, too.
         spec["environment"] = {**self._around.base, **self._own_variables(), **own}
         spec["working_directory"] = "/"
 
@@ -380,7 +380,7 @@ class PodWorker:
         ]
 
     def _own_folders(self, container: pods.Container, home: str) -> list[dict[str, Any]]:
-        """The mounts of an isolated container's own folders, which are empty in each run."""
+        """The mounts of an isolated container's private folders, which are empty in each run."""
         scratch = self._folder.scratch(container.name)
         mounted = {mount.mount_path for mount in container.volume_mounts}
         folder_mounts = []
@@ -413,8 +413,8 @@ class PodWorker:
     # --- status and Events -----------------------------------------------------------------
 
     async def _tell(self) -> None:
-        """Write the status if it has changed. A pod that was replaced by another of its name is not
-        written."""
+        """Write the status if it has changed, unless another pod of the same name has replaced the
+        pod."""
         before, now = list(self._conditions.values()), self._around.clock()
         new_status = status.pod_status(self._life, self.address, self._unheeded, before, now)
         if new_status == self._written:

@@ -117,7 +117,8 @@ def _show(output_format: str, compared: list[comparison.Compared], seeds: int) -
 
 
 def table(compared: Sequence[comparison.Compared]) -> tuple[list[str], list[list[str]]]:
-    """A row for each measure, and for each configuration but the first a column of differences."""
+    """Return headers and a row for each measure. Each configuration after the first also has a
+    column with its difference from the first one."""
     first, *others = compared
     headers = ["measure", first.name]
     for each in others:

@@ -130,7 +130,7 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of a file with a header; empty lines are left out.
 
-    Unknown and missing columns are problems; if one is missing, no row is read.
+    Unknown and missing columns are problems; no row is read if a required column is missing.
     """
     reader = csv.reader(lines, strict=True)
     try:

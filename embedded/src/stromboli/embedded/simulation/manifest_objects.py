@@ -1,4 +1,4 @@
-"""Reads the objects of a cluster from manifests, with the position of what cannot be decoded."""
+"""Reads the objects of a cluster from manifests; errors have the position of the object."""
 
 from collections.abc import Sequence
 from datetime import datetime

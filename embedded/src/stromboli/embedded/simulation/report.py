@@ -36,7 +36,7 @@ _TIERS = {
 
 
 class LongestWaits:
-    """The jobs that waited longest, of any number of jobs."""
+    """Keeps the ``MOST_BARS`` jobs that waited longest."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[int, int, job_runs.JobRun]] = []
@@ -80,7 +80,7 @@ def document(
         "<h2>Why jobs wait</h2><p>Waiting jobs by the kind of reason that the scheduler gives.</p>"
         + svg.areas("Waiting jobs by reason", tiers, end_s),
         f"<h2>Jobs</h2><p>{_gantt_title(len(runs), summary.jobs)} Dashed: the job waits. "
-        "The colour is that of the queue.</p>"
+        "The colour shows the queue.</p>"
         + svg.gantt("Jobs over time", [_bar(run, names, simulated.now_us) for run in runs], end_s)
         + svg.legend(names),
         _queues(summary),

@@ -100,8 +100,8 @@ def rare_collections() -> Iterator[None]:
     """Run the garbage collector rarely while inside: the workload is kept to the end, and most
     objects of sessions have no cycles.
 
-    Collections of all generations took a third of the time. With these thresholds one happens once
-    in 500 million objects.
+    Collections of all generations took a third of the time. With these thresholds there is one per
+    500 million new objects.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)

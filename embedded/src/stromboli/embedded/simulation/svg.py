@@ -22,13 +22,13 @@ COLOURS = (
 )
 """Okabe and Ito's palette, which colour-blind readers can tell apart, and a few more."""
 _TICKS, _ROWS = 8, 5
-"""Most values on the time axis and on the other one, without zero."""
+"""Maximum values on the time axis and on the other axis, without zero."""
 _TIME_STEPS = {
     "s": (1, 2, 5, 10, 15, 20, 30),
     "min": (1, 2, 5, 10, 15, 20, 30),
     "h": (1, 2, 3, 6, 12),
 }
-"""Distances of values in units of which 60 or 24 make the next one."""
+"""Unit of time -> preferred distances between the values on the axis."""
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 

@@ -52,7 +52,7 @@ def hosts_file(
 
 
 def lookup_order(text: str) -> str | None:
-    """Return ``nsswitch.conf`` with the hosts file first; None if it already is.
+    """Return ``nsswitch.conf`` with the hosts file first; None if that changes nothing.
 
     A system resolver listed first would answer from the machine's own hosts file, negative answers
     included.

@@ -34,7 +34,7 @@ class MissingError(Exception):
 
 
 class MissingDataError(MissingError):
-    """A data set is not on the node yet; the message says how far its copy is."""
+    """A data set is not on the node yet; the message has the progress of its copy."""
 
 
 def referenced_objects(pod: pods.Pod) -> list[tuple[str, str]]:
@@ -150,8 +150,8 @@ def resource(
     requested: pods.ResourceSelector,
     machine: units.Amounts,
 ) -> str:
-    """Return an amount in units of the divisor, rounded up; the machine's amount without a
-    limit.
+    """Return a request or limit in units of the divisor, rounded up. Without a limit it is the
+    machine's amount; without a request it is the limit, or 0.
     """
     name = requested.container_name
     meant = next((each for each in pod.containers if each.name == name), container)

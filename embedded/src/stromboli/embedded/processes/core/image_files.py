@@ -1,10 +1,10 @@
 """Command lines that run a container from an image file: a SIF file or a sandbox directory.
 
-Apptainer's options are used, which SingularityCE shares. The container sees its image, the pod's
-mounts and a minimal ``/dev``; ``/tmp``, ``/var/tmp`` and the home folder are in the pod's folder.
-Processes, host name and network are those of its launcher, so that a further command beside the
-container (exec, probes, hooks) is a second container of the same image with the same mounts that
-sees the processes of the first.
+The options are those of Apptainer; SingularityCE has them, too. The container sees its image, the
+pod's mounts and a minimal ``/dev``; ``/tmp``, ``/var/tmp`` and the home folder are in the pod's
+folder. It shares processes, host name and network with its launcher. A further command (exec,
+probe, hook) therefore runs in a second container of the same image with the same mounts, and sees
+the processes of the first one.
 
 Variables are passed in the program's own environment under a prefix, because values in options are
 split at commas. Source: https://apptainer.org/docs/user/latest/environment_and_metadata.html.
@@ -32,8 +32,9 @@ ROOT_CAPABILITIES = (
     *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP"),
     *("CAP_SETPCAP", "CAP_SYS_CHROOT", "CAP_AUDIT_WRITE"),
 )
-"""The capabilities of Kubernetes' containers by default. With all capabilities, which the program
-requests for root, no container would start on a node that lacks one, such as in a container."""
+"""The default capabilities of Kubernetes containers. For root the program would request all
+capabilities, and no container would start on a node that lacks one, such as a node in a
+container."""
 _OPTIONS = ("--cleanenv", "--contain", "--ipc", "--no-eval")
 """Options that hide the machine except its devices, and pass values of variables unchanged."""
 
@@ -91,8 +92,8 @@ def options(
 def entry(
     runtime: ImageRuntime, container: pods.Container, runtime_options: list[str]
 ) -> list[str]:
-    """Return the command that runs its arguments beside the container. ``runtime_options``: as of
-    ``options``."""
+    """Return the command that runs its arguments beside the container. ``runtime_options``: the
+    result of ``options``."""
     return [runtime.path, "--silent", "exec", *runtime_options, path_of(container.image)]
 
 

@@ -1,4 +1,4 @@
-"""The own folders of an isolated container, and the devices that it sees."""
+"""The private folders of an isolated container, and the devices that it sees."""
 
 import posixpath
 from collections.abc import Collection, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from stromboli.embedded.processes.core import pod as pods
 
 FOLDERS = {"/tmp": "tmp", "/var/tmp": "var-tmp", "/run": "run"}
-"""Path in the container -> name of the own empty folder at this path; the home folder is added."""
+"""Path in the container -> name of the private empty folder there; the home folder is added."""
 HOME = "home"
 DEVICES = {
     "nvidia.com/": ("/dev/nvidia*", "/dev/dri"),
@@ -29,13 +29,13 @@ def home_of(variables: Mapping[str, str]) -> str:
 
 
 def folders(home: str, mounted: Collection[str]) -> dict[str, str]:
-    """Return path -> name of the container's own folders, without those that a volume replaces."""
+    """Return path -> name of the private folders, without those that a volume replaces."""
     names_by_path = {**FOLDERS, home: HOME}
     return {path: name for path, name in names_by_path.items() if path not in mounted}
 
 
 def devices(container: pods.Container) -> list[str]:
-    """Return the patterns of the devices that a container sees besides the usual devices."""
+    """Return the patterns of the devices that a container sees in addition to the usual ones."""
     resources = {**(container.resources.requests or {}), **(container.resources.limits or {})}
     return [
         pattern

@@ -1,9 +1,9 @@
 """Determines the next actions for a pod's containers from events.
 
-The rules are a kubelet's: init containers one after another, sidecars (init containers that always
-restart) before the others and until after them, restarts by the pod's policy with a growing
-back-off, probes, a deadline, and termination with a grace period. A container's run has these
-states::
+The rules are a kubelet's: init containers run one after another; sidecars (init containers that
+always restart) start before the main containers and stop after them; restarts follow the pod's
+policy, with a growing back-off; and there are probes, a deadline, and termination with a grace
+period. A container's run has these states::
 
     waiting ─▶ starting ─▶ running ─▶ stopping
        ▲           └──────────┴───────────┴──▶ ended
@@ -25,7 +25,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 300.0
 the first to the longest.
 """
 FORGIVEN_S = 600.0
-"""A container that ran this long resets its back-off."""
+"""The back-off of a container that ran this long is reset."""
 ASK_AGAIN_S = 2.0
 """Retry interval for missing inputs of a container, such as a ConfigMap."""
 KILLED = 137
@@ -168,7 +168,7 @@ class PodLifecycle:
 
     @property
     def wake_at(self) -> datetime | None:
-        """Return the next time at which only the passage of time changes something."""
+        """Return the next time at which something changes without another event; None if never."""
         times = [run.retry_at for run in self.runs.values() if run.stage == "waiting"]
         for run in self.runs.values():
             if run.stage == "running":
@@ -178,7 +178,7 @@ class PodLifecycle:
         return min((at for at in times if at is not None), default=None)
 
     def handle(self, event: Event, now: datetime) -> list[Action]:
-        """Return the actions after an event. Idempotent."""
+        """Apply an event, and return the actions that are due now."""
         again: list[Action] = []
         match event:
             case Started(container):

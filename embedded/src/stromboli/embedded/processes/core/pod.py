@@ -328,7 +328,7 @@ class Pod(Part, frozen=True, kw_only=True):
 
     @property
     def hostname(self) -> str:
-        """Return the pod's host name, cut at the kernel's limit of 63 characters."""
+        """Return the pod's host name; a pod name is cut to 63 characters, as by a kubelet."""
         return self.spec.hostname or self.metadata.name[:63].rstrip("-.")
 
 

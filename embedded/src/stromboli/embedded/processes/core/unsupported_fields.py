@@ -1,8 +1,8 @@
 """Fields of a pod that process nodes do not support: reported on the pod, never ignored silently.
 
-``heeded`` tables list the fields that are read or have no meaning here (only scheduling uses them,
-or their value always holds). Every other field is unsupported, including fields of future
-Kubernetes versions.
+The tables list the supported fields: those that process nodes read, and those that need no support
+(only scheduling uses them, or their value always holds). Every other field is unsupported,
+including fields of future Kubernetes versions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -135,8 +135,8 @@ def blocking_field(pod: pods.Pod, *, runs_images: bool) -> str:
                 )
         elif not container.command:
             return (
-                f"container {container.name} has no command, and images of registries, which would "
-                "have one, are not used on process nodes: give it a command"
+                f"container {container.name} has no command, and process nodes do not use images "
+                "of registries, which would have one: set its command"
             )
     for volume in pod.spec.volumes:
         had = ("config_map", "secret", "empty_dir", "host_path", "downward_api", "projected")
@@ -148,19 +148,19 @@ def blocking_field(pod: pods.Pod, *, runs_images: bool) -> str:
     return ""
 
 
-def _unsupported(value: Any, heeded: Any, path: str) -> Iterator[str]:
-    if heeded is _ANYTHING or value in ({}, [], "", False):
+def _unsupported(value: Any, supported: Any, path: str) -> Iterator[str]:
+    if supported is _ANYTHING or value in ({}, [], "", False):
         return
     if isinstance(value, list):
         for index, each in enumerate(value):
-            yield from _unsupported(each, heeded, f"{path}[{index}]")
-    elif isinstance(heeded, tuple):
-        if value not in heeded:
+            yield from _unsupported(each, supported, f"{path}[{index}]")
+    elif isinstance(supported, tuple):
+        if value not in supported:
             yield f"{path}={value}"
     elif isinstance(value, dict):
         for name, below in value.items():
-            if name in heeded:
-                yield from _unsupported(below, heeded[name], f"{path}.{name}")
+            if name in supported:
+                yield from _unsupported(below, supported[name], f"{path}.{name}")
             elif below not in ({}, [], "", False):
                 yield f"{path}.{name}"
     else:

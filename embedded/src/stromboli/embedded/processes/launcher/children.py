@@ -166,16 +166,16 @@ def kill_all() -> None:
 
 
 class Usage(NamedTuple):
-    """What all processes of a container have used: CPU time in milliseconds, and the highest known
-    memory. A single process counts with its own maximum, which the kernel keeps; several together
-    with what they have in use now."""
+    """The usage of all processes of a container: CPU time in milliseconds, and the highest known
+    memory: the peak of any ended process, which the kernel keeps, or the present sum of the running
+    processes, if that is higher."""
 
     cpu_ms: int
     memory_bytes: int
 
 
 def usage() -> Usage:
-    """What descendants have used, the ended ones included."""
+    """Return the usage of all descendants, including those that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_ms = round(1000 * (ended.ru_utime + ended.ru_stime))
     memory, total = ended.ru_maxrss * 1024, 0
@@ -196,8 +196,8 @@ def _cpu_ms(pid: int) -> int:
 
 
 def memory_bytes(limit_bytes: int) -> int:
-    """Return the memory of all descendants; shared pages count once near the limit, where the
-    precise count is worth its cost.
+    """Return the memory of all descendants. Shared pages count once per process, or only once if
+    the sum would exceed the limit: the precise count is expensive.
     """
     pids = descendants(os.getpid())
     resident = sum(_resident(pid) for pid in pids)

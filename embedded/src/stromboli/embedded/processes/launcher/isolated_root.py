@@ -1,5 +1,5 @@
-"""The root of an isolated container: folders that are shown to it, the pod's mounts, and nothing
-else of the machine.
+"""The root of an isolated container: visible folders of the machine, the pod's mounts, and nothing
+else.
 
 ::
 
@@ -103,7 +103,7 @@ def root_tree(
 def enter(
     folder: str, mounts: list[Mapping[str, Any]], hostname: str, isolation: Isolation
 ) -> None:
-    """Build the root in ``folder``, an empty one, and enter it. ``mounts``: as in
+    """Build the root in the empty folder ``folder``, and enter it. ``mounts``: as in
     ``container_view.enter``. Raises OSError that names the step.
     """
     container_view.mount_at("none", "/", "", MS_REC | MS_PRIVATE)

@@ -34,15 +34,15 @@ TELL_EVERY_S = 0.05
 MEMORY_EVERY_S = 0.1
 """Interval of memory measurements; usage may exceed the limit in between."""
 USAGE_EVERY_S, USAGE_SHARE = (1.0, 10.0), 0.1
-"""Interval of measurements of usage: its limits, and the share of the container's age."""
+"""Interval of usage reports: its minimum and maximum, and its share of the container's age."""
 DRAIN_S = 2.0
 """Time limit for reading the last output once no writer is left."""
 EXEC_OUTPUT_BYTES = 1024
 F_SETPIPE_SZ = 1031
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that process 1 of a container passes on to its command, which is process 1 in images:
-``kill -USR1 1`` makes programs write a checkpoint. Others may come from outside, at the end of the
-node."""
+"""Signals that process 1 of a container forwards to its command, which would be process 1 in an
+image: ``kill -USR1 1`` makes programs write a checkpoint. Other signals may come from outside, when
+the node stops."""
 
 
 class ContainerView(TypedDict):
@@ -212,7 +212,7 @@ class Container:
             os.close(writing)
         until = time.monotonic() + request["timeout_s"]
         run = self._execs[pid] = Exec(request["exec"], pid, reading, until)
-        self._selector.register(reading, selectors.EVENT_READ, lambda: self._read_requests(run))
+        self._selector.register(reading, selectors.EVENT_READ, lambda: self._read_output(run))
 
     # --- events of the container -----------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Container:
             else:
                 self._selector.unregister(self._output)
 
-    def _read_requests(self, run: Exec) -> None:
+    def _read_output(self, run: Exec) -> None:
         if run.output is None:
             return
         with contextlib.suppress(BlockingIOError):
@@ -243,7 +243,7 @@ class Container:
             if pid == self._main:
                 self._exit_code = code
             elif run := self._execs.pop(pid, None):
-                self._read_requests(run)
+                self._read_output(run)
                 self._stop_listening(run)
                 if run.output is not None:
                     os.close(run.output)

@@ -64,7 +64,7 @@ class Segments:
                 return
             self.end += written
             view = view[written:]
-            self._release_kind()
+            self._delete_oldest()
 
     def note_time(self, now_ns: int) -> None:
         """Record the arrival time of the bytes after the current end. Times never decrease, even if
@@ -88,7 +88,7 @@ class Segments:
         self._entries = 0
         self._starts.append(self.end)
 
-    def _release_kind(self) -> None:
+    def _delete_oldest(self) -> None:
         while len(self._starts) > 1 and self.end - self._starts[1] >= self._keep_bytes:
             name = name_of(self._starts.pop(0))
             for oldest in (name, name + TIMES):

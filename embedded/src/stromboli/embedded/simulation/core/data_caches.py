@@ -1,7 +1,7 @@
 """The caches of data sets on simulated nodes: what they fetch and evict, and how long it takes.
 
-What to fetch and to evict is decided by the policy of real caches (``shared.data_cache.policy``). A
-node fetches one copy after another, at the rate of its group; the origin serves all nodes at their
+The policy of real caches (``shared.data_cache.policy``) decides what to fetch and to evict. A node
+fetches one copy after another, at the rate of its group; the origin serves all nodes at their
 rates. A fetch that is stopped keeps its bytes, and continues from there.
 """
 
@@ -75,7 +75,7 @@ class DataCaches:
         return self._next(wanted.node, now_us)
 
     def finish(self, fetch: Fetch, now_us: int) -> tuple[bool, Fetch | None]:
-        """End a fetch: whether it was still in progress, and a fetch that starts after it."""
+        """End a fetch. Return whether it was still in progress, and the fetch that follows it."""
         cache = self._caches[fetch.node]
         if cache.fetch != fetch:
             return False, None
@@ -89,7 +89,7 @@ class DataCaches:
         return True, self._next(fetch.node, now_us)
 
     def clear(self, node: str) -> None:
-        """The node has lost its copies."""
+        """Remove the copies of a node that has lost them."""
         cache = self._caches.get(node)
         if cache is not None:
             self._caches[node] = _Cache(cache.group)

@@ -42,18 +42,18 @@ class TaskRun:
         self.slowdown = 1.0
 
     def let_progress(self, now_us: int, slowdown: float) -> int:
-        """It makes progress from now on; returns when it ends."""
+        """Let the task make progress from now on; return the time at which it ends."""
         self.progress_us, self.slowdown = now_us, slowdown
         return now_us + round(self.remaining_us * slowdown)
 
     def pause(self, now_us: int) -> None:
-        """It makes no more progress."""
+        """Stop the task's progress."""
         if self.progress_us >= 0:
             self.remaining_us -= round((now_us - self.progress_us) / self.slowdown)
         self.progress_us = -1
 
     def still_runs(self, started_us: int) -> bool:
-        """Whether it runs since this time."""
+        """Whether the task has been running since this time."""
         return self.state == "running" and self.started_us == started_us
 
 

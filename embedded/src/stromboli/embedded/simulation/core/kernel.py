@@ -29,7 +29,7 @@ AdvanceReservations, such times only refresh the numbers in explanations and are
 
 Invariants: used resources of a node never exceed its capacity (``test_simulation_properties``), and
 events are processed in the order of time, kind and creation, so the same input gives the same
-result. Cost: one session per distinct time of a relevant event, and O(1) per event beside it.
+result. Cost: the sessions at each distinct time of a relevant event, and O(log n) per event.
 """
 
 import heapq
@@ -403,7 +403,7 @@ class Simulation:
             self._let_progress(run, run.tasks if run.job.is_synchronous else bound)
 
     def _let_progress(self, run: job_runs.JobRun, tasks: list[job_runs.TaskRun]) -> None:
-        """Those of the tasks that run make progress from now on."""
+        """Let the running ones of these tasks make progress from now on."""
         ends: dict[int, list[tuple[job_runs.TaskRun, int]]] = {}
         slowdown = run.slowdown_on(self._hardware)
         for task in tasks:
@@ -477,17 +477,17 @@ class Simulation:
                 task.pause(self.now_us)
 
     def _hold(self, run: job_runs.JobRun, task: job_runs.TaskRun) -> None:
-        """The task holds its node from now on."""
+        """Record that the task holds its node from now on."""
         self._tasks_on[task.node][task] = run
         self._put_all(run.placed_on(self._hardware, task))
 
     def _free(self, run: job_runs.JobRun, task: job_runs.TaskRun) -> None:
-        """The task no longer holds its node."""
+        """Record that the task no longer holds its node."""
         del self._tasks_on[task.node][task]
         self._put_all(run.released_on(self._hardware, task))
 
     def _put(self, obj: T) -> T:
-        """The object that the scheduler keeps: a second one of each pod would double the memory."""
+        """Give an object to the scheduler; return the one it keeps: two would double the memory."""
         return self.scheduler.put(obj, workload.datetime_at(self.now_us))
 
     def _put_all(self, objs: Iterable[meta.Object]) -> None:
@@ -495,6 +495,6 @@ class Simulation:
             self._put(each)
 
     def unfinished(self) -> Iterator[tuple[job_runs.JobRun, str, str]]:
-        """Each job that has not finished, with tier and text of the scheduler's explanation."""
+        """Yield each unfinished job with tier and text of the scheduler's explanation."""
         for run in self.runs.values():
             yield run, *self.scheduler.reason(run.key)

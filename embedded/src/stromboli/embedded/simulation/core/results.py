@@ -57,7 +57,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a simulation, as ``--output json`` prints them.
 
     JCT: from submission to end, wait: to the first start, both of finished jobs; these and the
-    makespan are None if none finished. Utilisations are parts of 1 until the last job ended.
+    makespan are None if none finished. Utilisations are parts of 1, from the first submission on.
     ``stopped``: why the simulation ended before all jobs did. ``fairness_jain``,
     ``deserved_distance``: see ``fairness``. ``data_fetched_gb``: what caches of nodes read from
     origins, in 10^9 bytes, ``data_wait_mean_s``: from the bind of a task to its data, both None

@@ -67,9 +67,9 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     ``min_available``: size of the gang. ``preemptable``: None leaves the scheduler's default.
     ``is_synchronous``: a task makes progress only while all tasks of the job run, as in training
     with parameter servers or all-reduce. ``estimate_us``: the run time that the job states; 0:
-    none. ``data_sets``: which its tasks read; they make no progress before they are on the node.
-    ``reservation``: the AdvanceReservation that it names. ``roles``: the name of each task; without
-    them all tasks have one name. ``annotations`` and ``network_topology``: of the PodGroup.
+    none. ``data_sets``: those that its tasks read; a task makes no progress until its node has
+    them. ``reservation``: the AdvanceReservation that it names. ``roles``: the name of each task;
+    without them all tasks have one name. ``annotations`` and ``network_topology``: of the PodGroup.
     ``topology_policy``: the NUMA alignment that its tasks require; such tasks have limits.
     """
 
@@ -94,7 +94,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeFailure(msgspec.Struct, frozen=True):
-    """A node that is lost with its pods, and returns; ``up_us`` ``NEVER_US`` for never."""
+    """A node that fails with its pods, and returns at ``up_us``; ``NEVER_US``: it does not
+    return."""
 
     node: str
     down_us: int
@@ -122,7 +123,7 @@ class Scenario(msgspec.Struct, frozen=True):
     once.
 
     ``queues``: objects as users write them. A queue that only jobs name is created with weight 1.
-    ``hardware``: what the run times of tasks depend on; None: on nothing.
+    ``hardware``: a model that changes the run times of tasks; None for none.
     """
 
     nodes: tuple[NodeGroup, ...]
