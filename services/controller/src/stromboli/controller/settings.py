@@ -47,7 +47,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     markers, so that a restart of the monitor has no effect."""
     tools_domain: str = ""
     """Domain of debug tools: ``<tool>-<job>-<namespace>.<domain>``, by an Ingress of the cluster's
-    default class. Empty: the tools are reachable only inside the cluster, as by a port-forward."""
+    default class. Empty: the tools are reachable only from inside the cluster or through a
+    port-forward."""
     data_root: str = data_sets.DEFAULT_ROOT
     """Directory of a node in which its cache stores copies of data sets; pods mount them from
     there. Use the same value for the caches."""

@@ -68,7 +68,7 @@ MEANING: Mapping[Event, str] = {
     "Cleared": "the old pods are being deleted",
     "Exhausted": "no retry is left",
     "Stopped": "every pod has ended",
-    "DeadlineExceeded": "its deadline has passed",
+    "DeadlineExceeded": "the job's deadline has passed",
     "QueueChanged": "the job has another queue than its PodGroup",
     "RestartJob": "RestartJob",
     "RestartTask": "RestartTask",
@@ -179,7 +179,8 @@ def accepts(phase: Phase, event: Event) -> bool:
 
 
 class TaskInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of one task: from its spec and its pods. ``min_available``: None if not set."""
+    """The inputs of one task, from its spec and its pods. ``min_available``: None if not set.
+    ``observed``: whether the counts contain a pod of the task."""
 
     name: str
     replicas: int
@@ -222,8 +223,8 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def results(self) -> int:
-        """The number of pods, or indexes of an array, that will end. It is 0 for an array of which
-        all indexes are cancelled."""
+        """The number of pods, or indexes of an array, that will end. It is 0 for an array with all
+        indexes cancelled."""
         return self.replicas - self.waiting if self.indexes is None else self.indexes
 
 

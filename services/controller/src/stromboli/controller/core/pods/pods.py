@@ -89,7 +89,7 @@ def create(
 ) -> commands.Create:
     """The command that creates one pod of a job without blockers, as attempt ``attempt`` of its
     task and index. ``data_root``: the directory of the nodes' caches of data sets. ``node``: the
-    node of a planned pod, and ``annotations`` that go with it; plugins do not see either.
+    node of a planned pod, and ``annotations`` that go with it; plugins see neither.
     """
     template = member.task.template
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}

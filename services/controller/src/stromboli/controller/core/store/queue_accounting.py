@@ -37,7 +37,7 @@ class QueueAccounting:
         self.max_depth = max_depth
         """The maximum depth of the tree below the root."""
         self.tree = queue_tree.QueueTree()
-        """All queues, each as last readable."""
+        """All queues, each in its last readable version."""
         self._groups: dict[str, dict[str, str]] = {}
         self._queue_of: dict[str, str] = {}
         self._pods: dict[str, _Held] = {}

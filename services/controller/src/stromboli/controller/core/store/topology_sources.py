@@ -259,7 +259,7 @@ def labels(config: Mapping[str, Any]) -> LabelSource:
         if not own or HOSTNAME in own:
             raise ValueError(
                 f"networkTopologyTypes: {name} needs labels from the top tier down, "
-                f"of which only the last may be {HOSTNAME}"
+                f"and only the last may be {HOSTNAME}"
             )
         types[name] = own
     if not types:

@@ -71,8 +71,8 @@ def gang(job: Job, released: frozenset[str]) -> int:
     """How many pods must run together while only these tasks are released.
 
     The minimums of tasks that are not released are subtracted from the job's ``minAvailable``. The
-    result is at least the sum of the released tasks' minimums, at most ``minAvailable`` and the
-    number of their replicas.
+    result is at least the sum of the released tasks' minimums, but never more than ``minAvailable``
+    or the number of their replicas.
     """
     requested = tasks.min_available(job)
     specs = tasks.specs(job)
