@@ -22,7 +22,7 @@ from stromboli.shared.messages.admission import Violation
 
 V = TypeVar("V")
 MAX_CACHED = 20_000
-"""Limit of cached results: some megabytes."""
+"""Maximum number of cached results, which take some megabytes."""
 MAX_STREAM_S = 300.0
 """How long an account's event stream may last before the client must authenticate again. API
 servers end their watches after a similar time; clients reconnect by themselves.

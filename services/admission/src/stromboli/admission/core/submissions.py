@@ -61,7 +61,7 @@ def read(
         at = record.time
     except errors.UndecodableError:
         return RejectedSubmission(
-            name, 400, "ce_time: must be the submission time: 2026-01-31T12:00:00Z"
+            name, 400, "ce_time: must be the submission time, such as 2026-01-31T12:00:00Z"
         )
     if len(record.value or b"") > MAX_BYTES:
         size = len(record.value or b"")

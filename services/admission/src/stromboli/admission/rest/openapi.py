@@ -83,7 +83,7 @@ BODIES: dict[str, Document] = {
 """Path -> an example of its request body."""
 EVENT: Document = {
     "type": "object",
-    "description": "One event of the stream. `data` is the object, `id` what to resume from.",
+    "description": "One event of the stream. `data` is the object, `id` is where to resume.",
     "properties": {
         "event": {"enum": ["added", "modified", "deleted", "reset", "synced"]},
         "data": {"type": "string", "contentMediaType": JSON},

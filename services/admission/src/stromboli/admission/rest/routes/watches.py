@@ -31,7 +31,7 @@ EVENT_STREAM = "text/event-stream"
 MAX_STREAM_S = 24 * 3600
 GONE = ".gone"
 """Suffix of the id of an explanation's last event."""
-LAST_EVENT_ID = one("get", kinds.JOBS)
+READ_JOB = one("get", kinds.JOBS)
 LISTED: tuple[cluster_port.AnyKind, ...] = (
     kinds.JOBS,
     kinds.PODS,
@@ -115,7 +115,7 @@ def routes(
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}",
         media_type=EVENT_STREAM,
-        opt=needs(LAST_EVENT_ID, one("watch", kinds.JOBS)),
+        opt=needs(READ_JOB, one("watch", kinds.JOBS)),
         summary="Changes of a job, which may not exist yet, as events",
     )
     async def job(
@@ -131,7 +131,7 @@ def routes(
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/pods",
         media_type=EVENT_STREAM,
-        opt=needs(LAST_EVENT_ID, many("list", kinds.PODS), many("watch", kinds.PODS)),
+        opt=needs(READ_JOB, many("list", kinds.PODS), many("watch", kinds.PODS)),
         summary="Changes of a job's pods, as events",
     )
     async def pods(
@@ -148,7 +148,7 @@ def routes(
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/explanation",
         media_type=EVENT_STREAM,
-        opt=needs(LAST_EVENT_ID, one("watch", kinds.JOBS)),
+        opt=needs(READ_JOB, one("watch", kinds.JOBS)),
         summary="Why a job is pending, sent on every change; ends when the job is deleted",
     )
     async def explanation(
