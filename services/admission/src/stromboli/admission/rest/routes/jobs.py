@@ -63,7 +63,7 @@ class ChangeRequest(
     """The fields of a job that can change after its creation; omitted fields keep their values.
     ``replicas``: task -> its number of pods. Without ``minAvailable`` a gang that needs all its
     pods continues to need all. ``queue`` can change while no pod of the job has a node.
-    ``cancelledIndexes``: these indexes of an array end, and do not run again.
+    Indexes of an array in ``cancelledIndexes`` end, and do not run again.
     ``activeDeadlineSeconds`` counts from the first start of the job's pods.
     """
 
