@@ -22,11 +22,11 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_deleting_queues_with_pods: bool = True
     """Whether a queue may be deleted while pods run in it, as in Volcano."""
     unknown_fields: Literal["reject", "warn"] = "reject"
-    """What happens over REST and Kafka to a field of a pod template that the pod schema of the
-    Kubernetes version in ``pod_schema.json`` does not have: mostly a typo, which would silently
-    have no effect. ``warn`` suits clusters newer than that."""
+    """What REST and Kafka do with a field of a pod template that the Kubernetes version in
+    ``pod_schema.json`` does not have: usually a typo, which would silently have no effect. Use
+    ``warn`` for clusters with a newer version."""
     webhook_unknown_fields: Literal["reject", "warn"] = "warn"
-    """The same for objects that reach the API server by other clients, such as ``kubectl``."""
+    """The same for objects that reach the API server through other clients, such as ``kubectl``."""
     resource_groups_file: str = ""
     """YAML file of resource groups, which assign pods to parts of the cluster. Read again when it
     changes; none by default.

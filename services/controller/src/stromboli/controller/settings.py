@@ -18,7 +18,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum depth of queues below the root; a deeper queue gets a Warning. Use the same value as
     for admission."""
     instance: str = "controller"
-    """Name of this process, as its epoch record shows it."""
+    """Name of this process in its epoch record."""
     max_inflight_requests: int = 64
     """Concurrent requests to the API server. 32 requests keep a server on two cores busy; beyond 64
     they queue in the server instead of here, where the job with the fewest requests goes first."""

@@ -33,7 +33,7 @@ class WorkQueue:
     """Keys that may need a reconcile. A key that is added during its reconcile is reconciled again
     afterwards.
 
-    A reconcile that fails by a transient error is retried with back-off up to
+    A reconcile that fails with a transient error is retried with back-off up to
     ``runtime.LONGEST_PAUSE_S``, or up to ``REFUSED_PAUSE_S`` after a rejection. Any other exception
     is a bug that one object triggers: it is passed to ``isolate``, the key is retried with back-off
     up to ``FAILED_PAUSE_S``, and all other keys proceed. Only an InvariantError ends ``run``.

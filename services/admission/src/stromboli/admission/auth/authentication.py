@@ -114,7 +114,8 @@ class AccountPrincipal:
 
     @property
     def scope(self) -> str:
-        """The user's name and uid: a new user with the name of a deleted one differs."""
+        """The user's name and uid, so that a new user does not get the scope of a deleted user of
+        the same name."""
         return f"{self._user.name}/{self._user.uid}"
 
     async def is_allowed(self, right: Right) -> bool:

@@ -13,7 +13,7 @@ from stromboli.shared.messages.admission import Violation
 class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     """The new values of a job's fields; None leaves a field unchanged. ``replicas``: task -> pods.
     ``cancelled_indexes``: indexes of an array to cancel. The scheduler plans with
-    ``running_estimate``; the job is terminated at its deadline."""
+    ``running_estimate``; at its deadline the job fails."""
 
     replicas: Mapping[str, int] = {}
     min_available: int | None = None

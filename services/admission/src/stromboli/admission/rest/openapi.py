@@ -108,7 +108,7 @@ _ERROR = {
 
 
 def complete(schema: Document) -> Document:
-    """Litestar's document with the parts that it cannot derive."""
+    """Litestar's document, completed by the parts that Litestar cannot derive."""
     openapi_document: Document = msgspec.json.decode(msgspec.json.encode(schema))
     openapi_document["components"]["schemas"]["Problem"] = _problem()
     for path, operations in openapi_document["paths"].items():

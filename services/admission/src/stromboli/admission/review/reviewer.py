@@ -45,7 +45,7 @@ class RequestIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def user(cls, name: str, groups: Iterable[str]) -> "RequestIdentity":
-        """A user on their own behalf."""
+        """The identity of a user who acts on their own behalf."""
         submitter = permissions.Submitter(name, tuple(groups))
         return cls(submitter, submitter)
 

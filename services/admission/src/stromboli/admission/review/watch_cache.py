@@ -80,7 +80,7 @@ class Notifier:
         self._is_missed = False
 
     def wait(self) -> "asyncio.Event":
-        """The event that the next ring sets. Get it before checking for changes."""
+        """The event that the next ``ring`` sets. Get it before checking for changes."""
         return self._rung
 
     def ring(self) -> None:
@@ -103,7 +103,7 @@ class Notifier:
         self._rung = asyncio.Event()
 
     def still(self) -> None:
-        """Cancel a pending ring."""
+        """Cancel a pending wake-up."""
         if self._later is not None:
             self._later.cancel()
 

@@ -35,7 +35,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
     An existing object counts as created if it belongs to this owner (and this job version, if one
     is given) and is not being deleted. ``update``: a merge patch for that object. ``secret``: data
-    that is generated on creation and added to a Secret; see ``Addition``.
+    that is generated on creation and added to a Secret; see ``job_plugins.PluginObject``.
     """
 
     kind: Kind[Any]

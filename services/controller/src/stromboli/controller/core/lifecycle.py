@@ -1,7 +1,8 @@
 """The life cycle of a job: a table of (phase, event), and the rules that derive the event.
 
 The diagram in ``docs/job-lifecycle.md`` is drawn from ``TABLE``. A transition that is not in the
-table raises and changes nothing. In a ``STOPPING`` phase pods are deleted; in all others they run.
+table raises and changes nothing. In a ``STOPPING`` phase pods are deleted; in all others they may
+run.
 
 Source: Volcano's job states. Deliberate differences: a finished job keeps its counts and version,
 an action during a restart is executed, and a job past its deadline has failed.

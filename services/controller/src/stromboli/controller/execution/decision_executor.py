@@ -38,7 +38,7 @@ from stromboli.shared.runtime import runtime, telemetry
 GROUP = "controller"
 """Consumer group of the decisions."""
 NOTICE_LOOK_S = 5.0
-"""Interval between reads of a pod during its notice period, which ends early if the pod ends."""
+"""Interval of checks whether an evicted pod ends before the end of its notice period."""
 _ENDING = (errors.ExternalError, errors.InvariantError)
 """Errors that end the term, because they do not concern a single decision."""
 _log = structlog.get_logger(__name__)

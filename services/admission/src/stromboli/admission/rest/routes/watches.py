@@ -1,8 +1,8 @@
 """REST routes of watches: server-sent events (WHATWG HTML, section 9.2) of lists and explanations.
 
 A stream begins with all existing objects as ``added``, followed by ``synced``. Events have an id
-that a client sends as ``Last-Event-ID`` to resume; browsers do so by themselves. It is the version
-of an object, or identifies an explanation.
+that a client sends as ``Last-Event-ID`` to resume; browsers do so by themselves. The id is the
+version of an object, or identifies an explanation.
 """
 
 import contextlib
@@ -52,7 +52,8 @@ LastsS = Annotated[
 
 
 def encode_event(event: WatchEvent) -> bytes:
-    """An event as bytes. ``alive`` has an id and no data, so that no client sees it."""
+    """An event as bytes. ``alive`` has an id and no data: clients note the id and report no
+    event."""
     mark = event.mark or (str(event.version) if event.version else "")
     lines = [f"id: {mark}".encode()] if mark else []
     if event.type == "alive":
@@ -206,7 +207,7 @@ async def _explanation_events(
 ) -> AsyncGenerator[WatchEvent, None]:
     """The events of one explanation. An id consists of a job's uid and the digest of the
     explanation. After a reconnect, the explanation is sent again only if it has changed. If the
-    name belongs to another job by then, the deletion of the first job is sent before.
+    name belongs to another job by then, the deletion of the first job is sent, and the stream ends.
     """
     chosen = ObjectSelector(namespace=namespace, name=name)
     is_again = _is_of_one(last_event_id)

@@ -106,8 +106,8 @@ def adjust(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> commands.Stage:
     """The patch that updates the PodGroup to a changed job. It never changes the queue: a decision
-    about the PodGroup may be in flight, so a job that moves gets a new one (``lifecycle``). Of the
-    annotations it changes only the estimated run time, which follows the time limit."""
+    about the PodGroup may be in flight, so a job that moves gets a new one (``lifecycle``). The
+    only annotation that it changes is the estimated run time, which follows the time limit."""
     wanted, pod_group_spec = desired_spec(cache, job), group.spec
     member = {**(pod_group_spec.min_task_member or {}), **(wanted.min_task_member or {})}
     fields = {

@@ -90,7 +90,7 @@ class ControllerCache:
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
         self.derived: dict[tuple[str, str], Any] = {}
         self.blockers: dict[tuple[str, str], tuple[batch.Job, tuple[Any, ...]]] = {}
-        """Namespace and uid of a job -> its ``JobPods``; -> the job and its ``pods.Blocker``s."""
+        """By namespace and uid of a job: its ``JobPods``; the job with its ``pods.Blocker``s."""
         self._changed: dict[tuple[str, str], set[str]] = {}
         self._deleting, self._enqueuing = set[str](), set[str]()
         self._recorded = recorded_events.RecordedEvents()

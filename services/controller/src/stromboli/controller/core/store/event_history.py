@@ -114,8 +114,8 @@ class EventHistory:
         """Pod uid -> how it ended, until all events of previous leaders are read: the pods'
         topic may be ahead of them. None afterwards."""
         self.loaded: dict[str, set[str]] = {}
-        """Jobs with events of previous leaders, until the cache is known to be as new as these
-        events. The values are the uids of the objects that were read to verify that."""
+        """Jobs with events of previous leaders, until it is verified that the cache is as new as
+        these events. The values are the uids of the objects that were read to verify it."""
 
     def load(self, message: msgspec.Struct) -> None:
         """Apply an event of a previous leader."""

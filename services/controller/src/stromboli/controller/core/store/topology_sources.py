@@ -90,8 +90,8 @@ class LabelSource(msgspec.Struct, frozen=True):
 
 
 def _ways(values: Sequence[str | None]) -> Iterator[tuple[str, ...]]:
-    """The paths of values from the top label down to each label, beginning with the lowest
-    label."""
+    """The path of values from the top label down to each label; the path to the lowest label is
+    first."""
     known = []
     for value in values:
         if not value:
