@@ -42,7 +42,7 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
     if cycle := _cycle(cache, job):
         yield pods.Blocker(
             "Refused",
-            f"jobs wait for each other: {', '.join(cycle)}; none of them starts: remove "
+            f"the jobs {', '.join(cycle)} wait for each other, so none of them starts; remove "
             f"{keys.AFTER} from one of them",
         )
         return

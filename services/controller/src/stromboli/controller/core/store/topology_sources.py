@@ -174,7 +174,7 @@ def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
     for word in words:
         key, is_there, value = word.partition("=")
         if not is_there or key.lower() in parameters:
-            raise ValueError(f"{word!r}: write SwitchName=, Nodes= or Switches=, each once at most")
+            raise ValueError(f"{word!r}: write SwitchName=, Nodes= or Switches=, each at most once")
         parameters[key.lower()] = value
     parameters.pop("linkspeed", None)  # carries no topology
     name = parameters.pop("switchname", "") or parameters.pop("blockname", "")

@@ -34,7 +34,7 @@ def problem(job: Job) -> str:
     wanted = {task.name: needs(task) for task in tasks.specs(job)}
     missing = sorted({name for of in wanted.values() for name in of} - wanted.keys())
     if missing:
-        return f"dependsOn names {', '.join(missing)}, which is not a task of the job"
+        return f"dependsOn names tasks that the job does not have: {', '.join(missing)}"
     waiting = dependency_cycles.members_of_cycles(wanted)
     return f"tasks wait for each other: {', '.join(sorted(waiting))}" if waiting else ""
 
