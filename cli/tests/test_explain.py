@@ -198,9 +198,9 @@ def test_a_running_job_with_a_pod_that_cannot_be_created_is_not_pending() -> Non
 
 
 def test_a_job_without_a_serving_scheduler_is_reported() -> None:
-    assert explanation_view.render(undecided("NoScheduler: it names the scheduler 'x'")) == [
+    assert explanation_view.render(undecided("NoScheduler: the job names the scheduler 'x'")) == [
         "default/train is pending: no scheduler of Stromboli handles its pods.",
-        "  scheduler  NoScheduler: it names the scheduler 'x'",
+        "  scheduler  NoScheduler: the job names the scheduler 'x'",
     ]
 
 

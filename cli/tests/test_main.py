@@ -347,8 +347,9 @@ def test_explain_reports_a_scheduler_name_that_is_not_served(api_server: Any, st
     api_server.create(kinds.JOBS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
     assert strom("explain", "a").stdout.splitlines() == [
         "default/a is pending: no scheduler of Stromboli handles its pods.",
-        "  scheduler  NoScheduler: it names the scheduler 'other', and only volcano and stromboli "
-        "are served here: to run it here, delete it and submit it again without a scheduler",
+        "  scheduler  NoScheduler: the job names the scheduler 'other', and only volcano and "
+        "stromboli are served here: to run it here, delete it and submit it again without a "
+        "scheduler",
     ]
 
 

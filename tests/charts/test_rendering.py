@@ -309,7 +309,7 @@ def test_an_open_rest_has_the_rights_that_are_documented_and_no_other(
 
 def test_rest_without_a_certificate_is_refused_with_the_next_step(real_tools: tools.Tools) -> None:
     options = (*OPEN, "--set", "judgedBy=policies")
-    with pytest.raises(helm.HelmError, match="take judgedBy=webhooks, or leave REST off"):
+    with pytest.raises(helm.HelmError, match="set judgedBy=webhooks or rest"):
         helm.rendered("admission", *helm.BROKERS, *options)
 
 

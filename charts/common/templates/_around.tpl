@@ -1,5 +1,5 @@
-{{/* What stands around a service's Deployment, alike for all: account, budget, Service, network,
-     monitoring. Takes what common.deployment takes. */}}
+{{/* The objects beside a service's Deployment, the same for all services: account, disruption budget,
+     Service, network policy, monitoring, rights. Takes the arguments of common.deployment. */}}
 
 {{- define "common.serviceAccount" -}}
 {{- if .root.Values.serviceAccount.create }}
@@ -18,7 +18,7 @@ automountServiceAccountToken: false
 {{- end }}
 {{- end -}}
 
-{{/* One of the replicas may always go, so that nodes can be drained also with a single one. */}}
+{{/* One replica may always be evicted, so that nodes can be drained even with a single replica. */}}
 {{- define "common.disruptionBudget" -}}
 {{- if .root.Values.podDisruptionBudget.enabled }}
 apiVersion: policy/v1
@@ -33,7 +33,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* For monitoring alone: nobody calls such a service. */}}
+{{/* For monitoring only: the service has no other clients. */}}
 {{- define "common.headlessService" -}}
 apiVersion: v1
 kind: Service
@@ -68,8 +68,8 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* In: health and metrics from inside the cluster, and what `ingress` names. Out: names, the log
-     unless withoutLog, the API server where it talks to one, traces, and what `egress` of the values adds. */}}
+{{/* Ingress: health and metrics from inside the cluster, and `ingress`. Egress: DNS, the log unless
+     withoutLog, the API server if `kubernetes`, traces, and `egress` of the values. */}}
 {{- define "common.networkPolicy" -}}
 {{- $network := .root.Values.networkPolicy -}}
 {{- if $network.enabled }}
@@ -101,7 +101,7 @@ spec:
         {{- end }}
     {{- end }}
     {{- if .kubernetes }}
-    # The API server is no pod, so only its ports can be said: that of the service and its own.
+    # The API server is not a pod, so only ports can be named: the port of its Service and its own.
     - ports:
         {{- range .root.Values.global.apiServerPorts }}
         - {protocol: TCP, port: {{ . }}}
@@ -141,7 +141,7 @@ subjects:
   - {kind: ServiceAccount, name: {{ include "common.account" . | quote }}, namespace: {{ .root.Release.Namespace | quote }}}
 {{- end -}}
 
-{{/* The same inside the release's namespace. */}}
+{{/* A Role in the release's namespace, and its binding. */}}
 {{- define "common.role" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -159,8 +159,8 @@ subjects:
   - {kind: ServiceAccount, name: {{ include "common.account" . | quote }}, namespace: {{ .root.Release.Namespace | quote }}}
 {{- end -}}
 
-{{/* Of several replicas one acts: it holds a Lease of the release's namespace. A right to create
-     cannot be held to a name. */}}
+{{/* The Lease of the leader, in the release's namespace. A right to create cannot be restricted to a
+     name. */}}
 {{- define "common.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

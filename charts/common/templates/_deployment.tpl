@@ -1,7 +1,7 @@
 {{/* A service's Deployment. Takes root, service, kubernetes (whether it talks to the API server),
      ports (name -> number, with health), and where it has more: environment, volumes, mounts and
-     annotations, each as text; readyPath, if a pod serves although the whole service is not ready;
-     and withoutLog for a service that knows neither the log nor leases. */}}
+     annotations, each as text; readyPath, if a pod may serve before the whole service is ready;
+     and withoutLog for a service that uses neither the log nor leases. */}}
 {{- define "common.deployment" -}}
 {{- $values := .root.Values -}}
 {{- $prefix := printf "STROM_%s" (upper .service) -}}
@@ -43,8 +43,8 @@ spec:
       {{- with $values.global.priorityClassName }}
       priorityClassName: {{ . }}
       {{- end }}
-      # Of another scheduler than ours: the system never waits for itself, nor is it ever judged,
-      # or evicted, by its own sessions.
+      # Not Stromboli's scheduler: the services must not wait for themselves, and our sessions must
+      # never evict them.
       schedulerName: default-scheduler
       terminationGracePeriodSeconds: 20
       securityContext:
@@ -85,8 +85,8 @@ spec:
             {{- range $name, $number := .ports }}
             - {name: {{ $name }}, containerPort: {{ $number }}}
             {{- end }}
-          # Alive from the first second; ready once the log is folded and, where it takes part,
-          # the API server answers.
+          # Live from the start; ready once the log is materialized and, if the service uses it, the
+          # API server answers.
           startupProbe:
             httpGet: {path: /livez, port: health}
             periodSeconds: 2
@@ -127,7 +127,7 @@ spec:
         {{- with .volumes }}
         {{- . | nindent 8 }}
         {{- end }}
-      # Active and standby on different nodes where there are two.
+      # Leader and standby on different nodes, if there are two.
       topologySpreadConstraints:
         - maxSkew: 1
           topologyKey: kubernetes.io/hostname

@@ -1,15 +1,15 @@
-{{/* How every service reaches the log: the same values, the same variables. */}}
+{{/* The connection to the log: every service has the same values and variables. */}}
 
 {{- define "common.kafka.bootstrap" -}}
 {{- $kafka := .root.Values.global.kafka -}}
 {{- if and $kafka.trial $kafka.bootstrap -}}
-{{- fail "global.kafka: trial starts a broker, bootstrap names brokers of yours: set one of them" -}}
+{{- fail "global.kafka: trial installs a broker, and bootstrap names existing brokers: set one of them" -}}
 {{- else if $kafka.trial -}}
 {{ include "common.name" (dict "root" .root "service" "kafka") }}.{{ .root.Release.Namespace }}.svc:9092
 {{- else if $kafka.bootstrap -}}
 {{ join "," $kafka.bootstrap }}
 {{- else -}}
-{{- fail "global.kafka.bootstrap is empty: name your brokers, as in --set 'global.kafka.bootstrap={kafka.example:9092}', or take global.kafka.trial=true for a single broker to try things with" -}}
+{{- fail "global.kafka.bootstrap is empty: name your brokers, as in --set 'global.kafka.bootstrap={kafka.example:9092}', or set global.kafka.trial=true to install a single broker for a trial" -}}
 {{- end -}}
 {{- end -}}
 

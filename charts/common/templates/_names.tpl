@@ -1,7 +1,7 @@
 {{/* Names and labels. Every template here takes a dict: root, and the service's name. */}}
 
-{{/* <release>-<service>, or the release's own name where it says the service already: one release
-     of all and a release for each service give objects the same names. */}}
+{{/* <release>-<service>, or the release's name if it already contains the service: one release of
+     all services and one release for each give objects the same names. */}}
 {{- define "common.name" -}}
 {{- $release := .root.Release.Name -}}
 {{- if or (eq $release .service) (hasSuffix (printf "-%s" .service) $release) -}}
@@ -11,7 +11,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What tells the pods of a service from all others: it may never change. */}}
+{{/* The labels that select the pods of a service: they must never change. */}}
 {{- define "common.selector" -}}
 app.kubernetes.io/name: stromboli-{{ .service }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -32,7 +32,7 @@ labels:
   {{- include "common.labels" . | nindent 2 }}
 {{- end -}}
 
-{{/* Cluster-wide objects carry the namespace in their name: two releases never share one. */}}
+{{/* Names of cluster-scoped objects contain the namespace, so that releases never share one. */}}
 {{- define "common.clusterName" -}}
 {{- printf "%s:%s" .root.Release.Namespace (include "common.name" .) -}}
 {{- end -}}
@@ -53,14 +53,14 @@ labels:
 {{- end -}}
 {{- end -}}
 
-{{/* Whose objects are ours, for the services that ask. */}}
+{{/* The scheduler names of our objects, for the services that need them. */}}
 {{- define "common.schedulerNames" -}}
 - name: STROM_{{ upper .service }}_SCHEDULER_NAMES
   value: {{ join "," .root.Values.global.schedulerNames | quote }}
 {{- end -}}
 
-{{/* A value as a service reads it from its environment: lists by commas, whole numbers in full,
-     which Helm itself would write as 1e+06. */}}
+{{/* A value as a service reads it from its environment: lists separated by commas, whole numbers in
+     full, which Helm itself would write as 1e+06. */}}
 {{- define "common.setting" -}}
 {{- if kindIs "slice" . }}{{ join "," . }}
 {{- else if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}

@@ -192,7 +192,10 @@ def test_the_next_controller_continues_with_the_same_wave() -> None:
     ("tasks", "why"),
     [
         ([waits("a", 1, "b"), waits("b", 1, "a")], "tasks wait for each other: a, b"),
-        ([waits("a", 1), waits("b", 1, "c")], "dependsOn names c, which is not a task of the job"),
+        (
+            [waits("a", 1), waits("b", 1, "c")],
+            "dependsOn names tasks that the job does not have: c",
+        ),
     ],
     ids=["cycle", "no such task"],
 )

@@ -25,7 +25,11 @@ def changed(before: str, after: str, **fields: Any) -> str:
         ("AbortJob", "command hold, 4711", " (suspended by a user)"),
         ("Cleared", "RestartJob was requested", " (restarted by a user)"),
         ("DeadlineExceeded", "activeDeadlineSeconds 60 has passed", " (the time limit has passed)"),
-        ("FellShort", "1 of 2 needed pods are running", " (1 of 2 needed pods are running)"),
+        (
+            "FellShort",
+            "1 of 2 needed pods are running or have ended",
+            " (1 of 2 needed pods are running or have ended)",
+        ),
         ("FellShort", "", " (too few pods run)"),
         (
             "RestartJob",

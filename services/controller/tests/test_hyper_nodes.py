@@ -94,7 +94,7 @@ def test_a_hypernode_without_a_node_has_a_condition() -> None:
     assert status(harness(rack("r1", "n9")), "r1") == (
         0,
         "False",
-        "its members match no existing node",
+        "no member matches an existing node",
     )
 
 

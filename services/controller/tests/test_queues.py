@@ -141,7 +141,7 @@ def test_a_child_of_a_closed_queue_opens_with_it_and_is_reported() -> None:
     assert harness.queue("team").status.state == "Closed"
     events = [it for it in harness.events.values() if it.reason == "OpenQueue"]
     assert [(it.type, it.name) for it in events] == [("Warning", "team")]
-    assert events[0].message == "its parent queue 'org' is Closed; open the parent first"
+    assert events[0].message == "the parent queue 'org' is Closed; open it first"
     order(harness, "OpenQueue", "org")
     assert harness.queue("team").status.state == "Open"
 

@@ -1,5 +1,5 @@
-{{/* The names under which the API server calls the webhooks; and, with REST, those under which users
-     come: from inside the cluster, and through a port-forward. */}}
+{{/* The host names under which the API server calls the webhooks; with REST, also the names under
+     which clients call it: inside the cluster, and through a port-forward. */}}
 {{- define "admission.certificateNames" -}}
 {{- $name := include "common.name" (dict "root" . "service" "admission") -}}
 {{- $inside := printf "%s.%s" $name .Release.Namespace -}}
@@ -10,12 +10,12 @@
 {{- $names | toJson -}}
 {{- end -}}
 
-{{/* Both webhook configurations have this name. */}}
+{{/* The name of both webhook configurations. */}}
 {{- define "admission.configuration" -}}
 {{- include "common.clusterName" (dict "root" . "service" "admission") | replace ":" "." -}}
 {{- end -}}
 
-{{/* How REST is reached, for notes. */}}
+{{/* The commands that connect a client to REST, for the notes. */}}
 {{- define "admission.reach" -}}
 {{- $name := include "common.name" (dict "root" . "service" "admission") -}}
 REST: https://{{ $name }}.{{ .Release.Namespace }}:8480 inside the cluster; from your machine
@@ -27,10 +27,10 @@ REST: https://{{ $name }}.{{ .Release.Namespace }}:8480 inside the cluster; from
   export STROM_TOKEN=$(kubectl create token ACCOUNT -n NAMESPACE --audience stromboli)
   strom job list -n NAMESPACE
 
-docs/accounts.md has the rights that ACCOUNT needs.
+The rights that ACCOUNT needs are in docs/accounts.md.
 {{- end -}}
 
-{{/* The users by whose names our services write, as items of a JSON list. */}}
+{{/* The user names of the services that write objects, as items of a JSON list. */}}
 {{- define "admission.serviceAccounts" -}}
 {{- $prefix := printf "system:serviceaccount:%s" .Release.Namespace -}}
 {{- $own := printf "%s:%s" $prefix (include "common.account" (dict "root" . "service" "admission") | trim) -}}

@@ -169,8 +169,9 @@ def _certificate(
         return None
     if "/" not in settings.certificate_secret or not settings.certificate_names:
         sys.exit(
-            "STROM_ADMISSION_CERTIFICATE_SECRET must have the form namespace/name; set "
-            "STROM_ADMISSION_CERTIFICATE_NAMES to the host names by which the API server calls us"
+            "STROM_ADMISSION_CERTIFICATE_SECRET must have the form namespace/name, and "
+            "STROM_ADMISSION_CERTIFICATE_NAMES must list the host names under which the API server "
+            "calls this service"
         )
     return certificates.SelfSignedCertificate(
         cluster,

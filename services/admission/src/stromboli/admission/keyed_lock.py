@@ -11,8 +11,8 @@ K = TypeVar("K")
 class KeyedLock(Generic[K]):
     """Mutual exclusion per key, in order of arrival.
 
-    The lock of a key is dropped when its last user has left. Whether the lock is held is no
-    indication: between one user's release and the next one's wake-up it is not.
+    The lock of a key is dropped when its last user has left. ``locked()`` does not tell whether it
+    has users: the lock is free between one user's release and the next one's wake-up.
     """
 
     def __init__(self) -> None:

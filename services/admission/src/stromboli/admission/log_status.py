@@ -28,7 +28,7 @@ SHOWN = (
     topics.REVIEWS,
     topics.DEAD_LETTERS,
 )
-"""Topics by which the activity of the services can be judged."""
+"""Topics whose newest records show the activity of the services."""
 
 
 Leases = Callable[[], Awaitable[tuple[system_health.LeaderStatus, ...]]]
@@ -98,7 +98,7 @@ class LogStatus:
         except TimeoutError:
             return (), {"leases": f"the API server did not answer within {WITHIN_S:g} s"}
         except errors.ExternalError as error:
-            return (), {"leases": f"the leaders of monitor and controller are not known: {error}"}
+            return (), {"leases": f"the leaders of monitor and controller cannot be read: {error}"}
 
     def _topic(
         self, topic: topics.Topic, last: envelope.Record | None

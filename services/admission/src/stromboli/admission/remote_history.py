@@ -84,8 +84,8 @@ class RemoteHistory:
 
 @contextlib.asynccontextmanager
 async def connect(url: str, token_file: str, ca_file: str) -> AsyncIterator[RemoteHistory]:
-    """A client of the history service while inside. ``ca_file``: the authority of the service's
-    certificate, for https."""
+    """A client of the history service, usable inside the context. ``ca_file``: the authority of the
+    service's certificate, for https."""
     tls = ssl.create_default_context(cafile=ca_file) if ca_file else True
     timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN_S)
     connector = aiohttp.TCPConnector(ssl=tls)

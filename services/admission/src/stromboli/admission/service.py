@@ -55,7 +55,7 @@ async def serve(
     replicas consumes submissions; without a lease, this replica does. ``leases``: reads the leases
     of other services.
     """
-    health.set("cache", "folding")
+    health.set("cache", "materializing the log")
     writer = await runtime.retry_until_available(
         lambda: bus.open_writer("admission", instance), "log", health
     )

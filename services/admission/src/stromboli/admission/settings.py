@@ -22,11 +22,11 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_deleting_queues_with_pods: bool = True
     """Whether a queue may be deleted while pods run in it, as in Volcano."""
     unknown_fields: Literal["reject", "warn"] = "reject"
-    """What happens over REST and Kafka to a field of a pod template that the pod schema of the
-    Kubernetes version in ``pod_schema.json`` does not have: mostly a typo, which would silently
-    have no effect. ``warn`` suits clusters newer than that."""
+    """What REST and Kafka do with a field of a pod template that the Kubernetes version in
+    ``pod_schema.json`` does not have: usually a typo, which would silently have no effect. Use
+    ``warn`` for clusters with a newer version."""
     webhook_unknown_fields: Literal["reject", "warn"] = "warn"
-    """The same for objects that reach the API server by other clients, such as ``kubectl``."""
+    """The same for objects that reach the API server through other clients, such as ``kubectl``."""
     resource_groups_file: str = ""
     """YAML file of resource groups, which assign pods to parts of the cluster. Read again when it
     changes; none by default.
@@ -36,12 +36,12 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle connections.
     """
     attempts_kept: int = 100_000
-    """Task attempts in the history, over all jobs: about 50 MB. As many jobs without attempts are
-    kept, too."""
+    """Task attempts in the history, over all jobs: about 50 MB. In addition, the same number of
+    jobs without attempts is kept."""
     rest_audiences: tuple[str, ...] = ("stromboli",)
-    """Audiences of the tokens that REST accepts. With the API server's own audience among them
-    users may send the tokens of their kubeconfigs, and this service sees tokens that are valid for
-    the whole API server; so it is not included by default.
+    """Audiences of the tokens that REST accepts. If the API server's own audience is among them,
+    users may send the tokens of their kubeconfigs. This service then sees tokens that are valid for
+    the whole API server, so that audience is not included by default.
     """
     submissions_audiences: tuple[str, ...] = ("stromboli-submissions",)
     """Audiences of the tokens that ``admission.submissions`` accepts. They should be valid for
@@ -52,13 +52,13 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     up. A token is valid for at least ten minutes.
     """
     service_accounts: tuple[str, ...] = ()
-    """User names of Stromboli's own services, as ``system:serviceaccount:stromboli:controller``.
-    Objects that they write keep the recorded submitter; any other client is recorded as the
-    submitter itself.
+    """User names of Stromboli's own services, such as
+    ``system:serviceaccount:stromboli:controller``. Objects that they write keep the recorded
+    submitter; any other client is recorded as the submitter itself.
     """
     reviews_kept_s: float = 10.0
     """How long results of authentication and authorization are cached; a revoked right remains
-    effective for as long.
+    effective for that time.
     """
     requests_per_second: float = 100.0
     """REST requests per second that each user may send on average, with accounts; 0: no limit.
@@ -67,10 +67,10 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_burst: float = 1_000.0
     """Number of requests that a user may send immediately after a pause."""
     max_live_jobs_per_user: int = 0
-    """Jobs of one submitter that may exist without having ended; 0: no limit. Enforced for REST,
-    Kafka and webhooks, counted from ``cluster.jobs``. In a burst each replica may admit as many as
-    the limit leaves free, since the admissions of another replica are visible only about a second
-    later."""
+    """Maximum number of live jobs (jobs that have not ended) of one submitter; 0: no limit.
+    Enforced for REST, Kafka and webhooks, counted from ``cluster.jobs``. In a burst each replica
+    may admit as many as the limit leaves free, since the admissions of another replica are visible
+    only about a second later."""
     max_live_jobs_per_queue: int = 0
     """The same limit for the jobs of one queue."""
     sync_max_age_s: float = 60.0
@@ -86,15 +86,15 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     instance: str = "admission"
     """Identifies this process in its epoch record."""
     accounts: bool = False
-    """Whether REST authenticates clients and checks their rights by the API server (TokenReview,
-    SubjectAccessReview). Without, REST listens on loopback only and requires a token that it
+    """Whether REST authenticates clients and checks their rights with the API server (TokenReview,
+    SubjectAccessReview). Otherwise, REST listens on loopback only and requires a token that it
     generates at each start, see ``rest_token_file``.
     """
     impersonate: bool = False
-    """Whether objects are written on behalf of the user by impersonation, with ``accounts``: audit
-    logs, policies and other webhooks see the user, and the API server checks the user's rights once
-    more. The service account then needs the right to impersonate users and groups, which includes
-    all of their rights together.
+    """Whether the service impersonates the user when it writes objects; requires ``accounts``.
+    Audit logs, policies and other webhooks then see the user, and the API server checks the user's
+    rights again. The service account needs the right to impersonate users and groups, which
+    includes all of their rights together.
     """
     rest_host: str = "127.0.0.1"
     """Listening address of REST. Outside loopback it needs accounts and a certificate, and serves
@@ -139,13 +139,14 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     creates and renews.
     """
     certificate_names: tuple[str, ...] = ()
-    """Host names by which the API server calls this service, with ``certificate_secret``."""
+    """Host names under which the API server calls this service; required with
+    ``certificate_secret``."""
     webhook_client_ca_file: str = ""
     """PEM file of the authority that signed the client certificate of API servers (configured there
-    by the ``kubeConfigFile`` of ``WebhookAdmissionConfiguration``). With it webhooks answer only
-    clients with such a certificate; without it they answer any client that reaches the port; such a
-    client sees how admission reviews an object and can have a review or a user's request recorded,
-    but cannot change anything.
+    by the ``kubeConfigFile`` of ``WebhookAdmissionConfiguration``). With it, webhooks answer only
+    clients with such a certificate. Without it, they answer any client that reaches the port: such
+    a client sees how admission reviews an object and can have a review or a user's request
+    recorded, but cannot change anything.
     """
     history_url: str = ""
     """URL of the history's queries, such as ``http://stromboli-history:8485``; empty: REST has no
@@ -153,6 +154,6 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     history_token_file: str = ""
     """File with the token that the history requires, see ``STROM_HISTORY_QUERIES_TOKEN_FILE``."""
     history_ca_file: str = ""
-    """PEM file of the authority of the history's certificate, with https."""
+    """PEM file of the authority of the history's certificate, for https."""
     webhook_configuration: str = "stromboli-admission"
     """Name of the two webhook configurations in which the service sets its CA bundle."""

@@ -56,7 +56,7 @@ class AdmissionReader:
             evaluation = admission_configuration.evaluate(listed, self._deterministic)
         except (errors.ExternalError, TimeoutError, msgspec.DecodeError) as error:
             self._apply(None, f"the admission configuration cannot be read: {error}")
-        except Exception as error:  # without it, pods are created pending
+        except Exception as error:  # pods are created pending meanwhile
             isolation.report(error, "admission configuration")
             self._apply(None, "the admission configuration cannot be evaluated")
         else:

@@ -21,6 +21,7 @@ written once."""
 MAX_DIRTY_CHUNKS = 5_000
 """Number of dirty chunks that starts a round early; writing them takes well under a second."""
 LOOK_S = 1.0
+"""Interval in seconds at which a waiting writer checks the number of dirty chunks."""
 CHUNKS_AT_ONCE = 200
 """Number of chunks that are encoded and appended together; they block the event loop for about 10
 ms."""
@@ -52,7 +53,7 @@ class BatchStateWriter:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Write rounds until stopped. Raises LogLostError."""
+        """Write rounds until stopped. Raises LogLostError, InvariantError."""
         backoff = runtime.Backoff()
         while True:
             is_last = self._stopping.is_set()

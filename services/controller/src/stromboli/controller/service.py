@@ -56,8 +56,9 @@ one reconcile of the topology covers all of them."""
 PLANNED_CALM_S = 0.5
 """Longest delay of a new job's first status while a session may place its pods by their plan."""
 POD_NEWS_EVERY_S = 0.1
-"""Minimum seconds between two reconciles of a job that changes of its pods cause, by records or by
-responses to our own writes: the pods of a gang are created and change in quick succession."""
+"""Minimum seconds between two reconciles of a job that are triggered by changes of its pods, from
+records or from responses to our own writes: the pods of a gang are created and change in quick
+succession."""
 NETWORK_LOOK_S = 5.0
 """Interval between reads of the topology file, which changes rarely."""
 LONG_PLAN_S = 0.1

@@ -18,7 +18,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum depth of queues below the root; a deeper queue gets a Warning. Use the same value as
     for admission."""
     instance: str = "controller"
-    """Name of this process, as its epoch record shows it."""
+    """Name of this process in its epoch record."""
     max_inflight_requests: int = 64
     """Concurrent requests to the API server. 32 requests keep a server on two cores busy; beyond 64
     they queue in the server instead of here, where the job with the fewest requests goes first."""
@@ -47,7 +47,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     markers, so that a restart of the monitor has no effect."""
     tools_domain: str = ""
     """Domain of debug tools: ``<tool>-<job>-<namespace>.<domain>``, by an Ingress of the cluster's
-    default class. Empty: the tools are reachable only inside the cluster, as by a port-forward."""
+    default class. Empty: the tools are reachable only from inside the cluster or through a
+    port-forward."""
     data_root: str = data_sets.DEFAULT_ROOT
     """Directory of a node in which its cache stores copies of data sets; pods mount them from
     there. Use the same value for the caches."""

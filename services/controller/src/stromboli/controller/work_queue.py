@@ -1,5 +1,5 @@
-"""A work queue: runs one reconcile at a time for each key, and those of many keys concurrently, in
-the order of addition."""
+"""A work queue: runs one reconcile at a time for each key, and reconciles of different keys
+concurrently, in the order in which the keys were added."""
 
 import asyncio
 import math
@@ -30,10 +30,10 @@ LONGEST_SPACE_S = 1.0
 
 
 class WorkQueue:
-    """Keys that may need a reconcile. A key that is added during its reconcile gets another one
-    after it.
+    """Keys that may need a reconcile. A key that is added during its reconcile is reconciled again
+    afterwards.
 
-    A reconcile that fails by a transient error is retried with back-off up to
+    A reconcile that fails with a transient error is retried with back-off up to
     ``runtime.LONGEST_PAUSE_S``, or up to ``REFUSED_PAUSE_S`` after a rejection. Any other exception
     is a bug that one object triggers: it is passed to ``isolate``, the key is retried with back-off
     up to ``FAILED_PAUSE_S``, and all other keys proceed. Only an InvariantError ends ``run``.

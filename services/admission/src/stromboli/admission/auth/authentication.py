@@ -22,7 +22,7 @@ from stromboli.shared.messages.admission import Violation
 
 V = TypeVar("V")
 MAX_CACHED = 20_000
-"""Limit of cached results: some megabytes."""
+"""Maximum number of cached results, which take some megabytes."""
 MAX_STREAM_S = 300.0
 """How long an account's event stream may last before the client must authenticate again. API
 servers end their watches after a similar time; clients reconnect by themselves.
@@ -114,7 +114,8 @@ class AccountPrincipal:
 
     @property
     def scope(self) -> str:
-        """The user's name and uid: a new user with the name of a deleted one differs."""
+        """The user's name and uid, so that a new user does not get the scope of a deleted user of
+        the same name."""
         return f"{self._user.name}/{self._user.uid}"
 
     async def is_allowed(self, right: Right) -> bool:

@@ -1,10 +1,10 @@
 """The life cycle of self-signed certificates: when they are created, trusted and served.
 
-Each certificate is its own authority: no key exists with which another one could be signed. The API
-server trusts all that have not expired. A new one is created long before the last one expires, and
-is served only after it has been trusted for a while, so that no API server receives one that it
-does not trust yet. The time follows from the certificate itself, so replicas agree without
-communication.
+Each certificate is its own authority: no key exists that could sign another one. The API server
+trusts all certificates that have not expired. A new one is created long before the last one
+expires, and is served only after it has been trusted for a while, so that no API server receives
+one that it does not trust yet. The time follows from the certificate itself, so replicas agree
+without communication.
 """
 
 from collections.abc import Collection, Sequence
@@ -55,8 +55,8 @@ def trusted(certificates: Collection[CertificateInfo], now: datetime) -> list[Ce
 def served(
     certificates: Collection[CertificateInfo], wanted: Collection[str], now: datetime
 ) -> CertificateInfo | None:
-    """The newest certificate for all ``wanted`` names that is trusted long enough, else the oldest
-    one; None if there is no such certificate.
+    """The newest certificate for all ``wanted`` names that has been trusted for long enough, else
+    the oldest one; None if there is no such certificate.
     """
     fitting: Sequence[CertificateInfo] = [
         each for each in trusted(certificates, now) if each.serves >= set(wanted)

@@ -12,8 +12,8 @@ from stromboli.shared.messages.admission import Violation
 
 class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     """The new values of a job's fields; None leaves a field unchanged. ``replicas``: task -> pods.
-    ``cancelled_indexes``: indexes of an array that are to end. The scheduler plans with
-    ``running_estimate``; the job is terminated at its deadline."""
+    ``cancelled_indexes``: indexes of an array to cancel. The scheduler plans with
+    ``running_estimate``; at its deadline the job fails."""
 
     replicas: Mapping[str, int] = {}
     min_available: int | None = None
@@ -38,7 +38,7 @@ def change_patch(job: dict[str, Any], change: JobChange) -> dict[str, Any] | Vio
     """The patch of a job that makes a change.
 
     Tasks that grow are scaled before those that shrink, so that a gang which keeps its size is not
-    rejected for a step in between. The patch contains the version that was read, so that it
+    rejected for an intermediate step. The patch contains the version that was read, so that it
     conflicts with a concurrent change.
     """
     spec, replicas = job["spec"], change.replicas

@@ -1,4 +1,5 @@
-"""Which request about an existing job a reviewed object is: its deletion, a change, a command.
+"""The request that a reviewed object makes about an existing job: its deletion, a change, a
+command.
 
 A change is described by its fields. Only numbers and names of Stromboli's own fields are quoted: a
 pod template may contain values that do not belong on a topic.
@@ -38,8 +39,8 @@ def deletion(job: Document, user: str, entry_point: EntryPoint) -> JobRequested 
 def written(
     kind: Kind[Any], document: Document, before: Document | None, user: str, entry_point: EntryPoint
 ) -> JobRequested | None:
-    """The request that a write of this object is; None for any other object, and for a change of
-    a job that leaves its spec as it is."""
+    """The request that a write of this object makes: a change of a job's spec or a new command for
+    a job; None for any other write."""
     if kind == kinds.COMMANDS and before is None:
         return _command(document, user, entry_point)
     if kind != kinds.JOBS or before is None:

@@ -2,15 +2,15 @@
 
 A job is live until its phase is final. A job that was admitted and is not in the cache yet is
 *reserved*, so that a burst of submissions cannot pass the limit; a reservation ends when the cache
-has the job, when writing it failed, or once the cache is known to be complete up to ``RESERVED_S``
-after it: a job that is absent by then was never written. While the monitor is unavailable no
+has the job, when writing it failed, or once the cache is complete up to ``RESERVED_S`` after the
+reservation: a job that is absent by then was never written. While the monitor is unavailable no
 reservation ends by time, so the limit holds.
 
 Replicas of admission do not see each other's reservations. Until ``cluster.jobs`` has a job (about
-a second), another replica does not count it: of each ``n`` free places, ``r`` replicas may admit up
-to ``r * n`` jobs in a burst, and none more until the count is below the limit. A limit that holds
-across replicas at any moment would cost a round trip through the log for each job, and no job could
-be admitted without the log.
+a second), another replica does not count it: if ``n`` more jobs are allowed, ``r`` replicas may
+admit up to ``r * n`` jobs in a burst, and then none until the count is below the limit. A limit
+that holds across replicas at any moment would cost a round trip through the log for each job, and
+no job could be admitted without the log.
 
 A job that cannot be decoded counts with its last known state, and not at all if it is new: an
 unknown job must not block the work of others.
@@ -41,11 +41,11 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class LiveJobs:
-    """Counts live jobs and reserved ones. A limit of 0 means none."""
+    """Counts live jobs and reserved ones. A limit of 0 means no limit."""
 
     def __init__(self, max_per_user: int = 0, max_per_queue: int = 0) -> None:
         self.complete_until_s = -math.inf
-        """All changes of jobs before this time have been folded: seconds of the clock of
+        """Time before which all changes of jobs have been applied, in seconds of the clock of
         ``reserve``."""
         self._max_per_user = max_per_user
         self._max_per_queue = max_per_queue
@@ -82,9 +82,9 @@ class LiveJobs:
                 self._remove(key)
 
     def reserve(self, key: str, owner: Owner, now: float) -> tuple[Violation, ...]:
-        """Count a new job as live, or return the exceeded limit. A job that is counted already
-        passes, if it stays within the limit of another queue. ``now``: seconds of a monotonic
-        clock. Amortised O(1).
+        """Count a new job as live, or return the exceeded limit. A job that is already counted
+        passes; if its queue changes, the limit of the new queue applies. ``now``: seconds of a
+        monotonic clock. Amortised O(1).
         """
         self._expire()
         if not self.is_enabled or key in self._reserved:

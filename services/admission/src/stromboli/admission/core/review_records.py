@@ -46,8 +46,8 @@ def truncated(violations: Sequence[Violation], limit: int = MAX_REPORTED) -> tup
 
 
 def recordable(violations: Sequence[Violation]) -> tuple[Violation, ...]:
-    """As many violations as a record has room for: those of a response or, if they quote long
-    texts, of the record of a review."""
+    """As many violations as a record has room for: ``MAX_REPORTED`` or, if they quote long texts,
+    ``MAX_RECORDED``."""
     reported = truncated(violations)
     is_large = len(msgspec.json.encode(reported)) > MAX_ANSWER_BYTES
     return truncated(violations, MAX_RECORDED) if is_large else reported

@@ -61,11 +61,13 @@ def read(
         at = record.time
     except errors.UndecodableError:
         return RejectedSubmission(
-            name, 400, "ce_time: must be the submission time: 2026-01-31T12:00:00Z"
+            name, 400, "ce_time: must be the submission time, such as 2026-01-31T12:00:00Z"
         )
     if len(record.value or b"") > MAX_BYTES:
         size = len(record.value or b"")
-        return RejectedSubmission(name, 413, f"{size} bytes; at most {MAX_BYTES}: split it")
+        return RejectedSubmission(
+            name, 413, f"{size} bytes; at most {MAX_BYTES}: split the submission"
+        )
     if not name.id or not name.source:
         return RejectedSubmission(
             name, 400, f"ce_id, ce_source: must have 1 to {MAX_ID_LENGTH} characters each"
@@ -80,13 +82,16 @@ def read(
         )
     token = token_of(record)
     if not token:
-        return RejectedSubmission(name, 401, "no authorization header with a bearer token")
+        return RejectedSubmission(
+            name, 401, "the record has no authorization header with a bearer token"
+        )
     lives_s = token_claims.lifetime_s(token)
     if lives_s is not None and lives_s > MAX_TOKEN_LIFETIME_S:
         return RejectedSubmission(
             name,
             401,
-            f"the token is valid for {lives_s:.0f} s; at most {MAX_TOKEN_LIFETIME_S} s",
+            f"the token is valid for {lives_s:.0f} s; at most {MAX_TOKEN_LIFETIME_S} s: request a "
+            "token with a shorter lifetime",
         )
     try:
         message = envelope.decode(record)

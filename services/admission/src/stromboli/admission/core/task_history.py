@@ -3,9 +3,9 @@
 Pure. An event costs O(1), also when it is delivered twice: a time keeps the value of its first
 event, and a state never goes back. Deletion of a job costs O(its attempts). Memory is bounded by
 the number of attempts: the jobs that were deleted first are dropped first, then the least recently
-updated ones. Jobs without attempts are as many at most, and displace none with attempts: a user
-may submit and delete any number of jobs that never get a pod. Jobs are keyed by uid, so earlier
-jobs of the same name remain reachable.
+updated ones. The same limit applies separately to jobs without attempts, so they displace no job
+with attempts: a user may submit and delete any number of jobs that never get a pod. Jobs are keyed
+by uid, so earlier jobs of the same name remain reachable.
 """
 
 import itertools

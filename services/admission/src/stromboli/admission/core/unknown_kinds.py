@@ -1,4 +1,4 @@
-"""The violation of a submitted object of a kind that is not accepted: what to submit instead.
+"""The violation for a submitted object whose kind is not accepted: it names what to submit instead.
 
 For an API version that Kubernetes or Volcano has removed, it names the replacement.
 Source: https://kubernetes.io/docs/reference/using-api/deprecation-guide/.
@@ -12,7 +12,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Violation
 
 MAX_SHOWN_LENGTH = 100
-"""Characters that are shown of a field that a client can fill with anything."""
+"""Maximum number of characters that are shown of a field with arbitrary text of a client."""
 
 
 class Removal(NamedTuple):

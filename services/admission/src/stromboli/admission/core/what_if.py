@@ -1,7 +1,7 @@
-"""A job as it would be: changes of what-if questions, and the gang of a job.
+"""Applies the changes of a what-if question to a job, and derives the gang of a job.
 
-Fields that the owner of the job can change in place are changed in place. A queue and the requests
-of pods cannot change: then the changed job is *new*, a job that is submitted instead.
+Fields that the owner of the job can change in place are changed in place. With another queue or
+other requests of pods, the changed job is *new*: a job that would be submitted instead.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def _with_gpus(
     if not wanted and len(tasks) == 1:
         wanted = set(names)
     if not wanted:
-        expected = f"the task, too: gpus=TASK:{count}, TASK one of {', '.join(names)}"
+        expected = f"the task, too: gpus=TASK:{count}, with TASK one of {', '.join(names)}"
         return Violation(path="gpus", reason="no task requests GPUs", expected=expected)
     new_tasks = []
     for task in tasks:

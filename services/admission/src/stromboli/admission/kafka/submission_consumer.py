@@ -123,7 +123,7 @@ class SubmissionConsumer:
                 return _refusal(record, RejectedSubmission(read.name, 409, str(error)))
             except errors.TransientError as error:
                 if self._clock() > read.at + self._max_age:
-                    detail = f"not finished in time: {error}"
+                    detail = f"not finished in time; send it again: {error}"
                     return _refusal(record, RejectedSubmission(read.name, 503, detail))
                 await asyncio.sleep(backoff.next_s(error.retry_after_s))
             except Exception as error:  # a bug fails one submission, as it fails one REST request

@@ -65,8 +65,8 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class PodSessionServer(msgspec.Struct, frozen=True):
-    """The server for sessions in pods (exec, port-forward): a URL with the paths of an API server;
-    empty: the API server, with the user's own kubeconfig."""
+    """The server for sessions in pods (exec, port-forward). ``url``: a URL with the paths of an API
+    server; if empty, clients use the API server itself with the user's own kubeconfig."""
 
     url: str
 

@@ -66,7 +66,7 @@ def _pending_reason(admission: AdmissionService, job: batch.Job, phase: str) -> 
     name, ours = job.spec.scheduler_name, admission.policy.scheduler_names
     if name in ours:
         return job.metadata.annotation(keys.HELD) or ""
-    named = f"it names the scheduler {name!r}" if name else "it names no scheduler"
+    named = f"the job names the scheduler {name!r}" if name else "the job names no scheduler"
     return (
         f"NoScheduler: {named}, and only {' and '.join(ours)} are served here: to run it here, "
         "delete it and submit it again without a scheduler"

@@ -83,7 +83,7 @@ BODIES: dict[str, Document] = {
 """Path -> an example of its request body."""
 EVENT: Document = {
     "type": "object",
-    "description": "One event of the stream. `data` is the object, `id` what to resume from.",
+    "description": "One event of the stream. `data` is the object, `id` is where to resume.",
     "properties": {
         "event": {"enum": ["added", "modified", "deleted", "reset", "synced"]},
         "data": {"type": "string", "contentMediaType": JSON},
@@ -108,7 +108,7 @@ _ERROR = {
 
 
 def complete(schema: Document) -> Document:
-    """Litestar's document with the parts that it cannot derive."""
+    """Litestar's document, completed by the parts that Litestar cannot derive."""
     openapi_document: Document = msgspec.json.decode(msgspec.json.encode(schema))
     openapi_document["components"]["schemas"]["Problem"] = _problem()
     for path, operations in openapi_document["paths"].items():

@@ -8,7 +8,7 @@ from litestar.params import QueryParameter
 from stromboli.shared.cluster import port as cluster_port
 
 MAX_ITEMS = 5000
-"""Objects of one page: some tens of megabytes."""
+"""Maximum number of objects in a page: some tens of megabytes."""
 Limit = Annotated[
     int | None,
     QueryParameter(

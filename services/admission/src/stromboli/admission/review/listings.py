@@ -1,9 +1,8 @@
 """Lists of an API server's objects, shared by the reviews of one request.
 
 A review reads queues, priority classes or HyperNodes from the API server if its cache does not have
-what an object names, because the object may have been created a moment ago. A request has up to
-thousands of such objects: reading for each of them would cost their number times the number of
-queues.
+what an object names, because the object may have been created a moment ago. A request may have
+thousands of such objects, and a list for each of them would cost O(objects x queues).
 """
 
 import asyncio
@@ -37,7 +36,7 @@ class Listings:
     async def of(self, kind: Kind[T], since: float) -> list[T]:
         """All readable objects of a kind, from a list request that began at ``since`` or later;
         empty if the kind is not installed. ``since``: seconds of ``time.monotonic``; the event
-        loop's clock is too coarse, since an object may be created within its milliseconds. Raises
+        loop's clock is too coarse, since an object may be created within one of its ticks. Raises
         ExternalError.
         """
         async with self._locks[kind]:

@@ -131,7 +131,7 @@ class AdmissionPipeline:
         principal: authentication.Principal,
         attempts: SubmitAttempts,
     ) -> None:
-        """Count new jobs as live, and those that change their queue. Raises RejectedError if a job
+        """Count new jobs, and jobs that change their queue, as live. Raises RejectedError if a job
         exceeds a limit; then no job of the request is counted."""
         identity = reviewer.RequestIdentity.user(principal.name, principal.groups)
         exceeded = [

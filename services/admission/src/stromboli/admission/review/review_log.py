@@ -16,7 +16,8 @@ from stromboli.shared.messages.admission import EntryPoint, JobRequested, Violat
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_PENDING_REVIEWS = 10_000
-"""Records held while the log is unavailable: some megabytes, minutes of a busy service."""
+"""Maximum number of records held while the log is unavailable: some megabytes, minutes of a busy
+service."""
 _reviews = telemetry.meter.create_counter(
     "stromboli.admission.reviews", description="Objects reviewed, by verdict"
 )

@@ -45,7 +45,7 @@ class RequestIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def user(cls, name: str, groups: Iterable[str]) -> "RequestIdentity":
-        """A user on their own behalf."""
+        """The identity of a user who acts on their own behalf."""
         submitter = permissions.Submitter(name, tuple(groups))
         return cls(submitter, submitter)
 
@@ -101,9 +101,9 @@ class Reviewer:
         since: float | None = None,
     ) -> tuple[Violation, ...]:
         """All violations. ``claimed``: scheduler names of other systems, if the object may be
-        theirs. ``since``: lists of the API server that began later are recent enough, by default
-        those that begin now. Raises ExternalError when queues, HyperNodes or priority classes must
-        be read and the API server does not answer.
+        theirs. ``since``: a list request to the API server that began then or later is recent
+        enough; by default, only one that begins now. Raises ExternalError when queues, HyperNodes
+        or priority classes must be read and the API server does not answer.
         """
         since = time.monotonic() if since is None else since
         classes = await self._priority_classes(kind, document, since)
@@ -289,8 +289,8 @@ class Reviewer:
         identity: RequestIdentity,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
-        """Count a new job as live, or return the exceeded limit, also of a job that changes its
-        queue."""
+        """Count a new job as live, or return the exceeded limit. A job whose queue changes is
+        checked, too."""
         if kind != kinds.JOBS or not self._live_jobs.is_enabled:
             return ()
         if before is not None and _queue_change(kind, document, before) is None:
@@ -340,8 +340,8 @@ def _queue_change(
 
 
 async def _in_thread_if_large(document: Document, work: Callable[[], R]) -> R:
-    """The result of ``work`` for an object: of a large one in a thread, so that the event loop
-    stays responsive.
+    """The result of ``work`` on an object. A large object is handled in a thread, so that the event
+    loop stays responsive.
     """
     if bounds.count_values(document) < MAX_INLINE_VALUES:
         return work()

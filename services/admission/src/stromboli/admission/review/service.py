@@ -1,10 +1,11 @@
 """The admission service: its materialized state, and the reviews that use it.
 
-Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``, ``.topology``,
-``.data`` and ``.sync``, ``scheduling.explanations``, ``scheduling.answers`` and
-``admission.answers``. Writes ``admission.answers``, ``admission.reviews``, ``scheduling.questions``
-and the admitted objects.
-``pipeline`` has the steps of a submission, ``webhook_review`` those of a webhook.
+Its state comes from ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``,
+``.topology``, ``.data``, ``.usage`` and ``.sync``, ``scheduling.explanations``,
+``scheduling.answers``, ``admission.answers`` and ``batch.events``; with a limit of live jobs, also
+from ``cluster.jobs``. It writes ``admission.answers``, ``admission.reviews``,
+``scheduling.questions`` and the admitted objects.
+``pipeline`` has the steps of a submission, ``webhook_review`` the steps of a webhook.
 """
 
 import asyncio
@@ -61,7 +62,8 @@ CACHED = (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES, topics.PRIORITY_
 NEW_METADATA = ("name", "namespace", "labels", "annotations")
 """The metadata that a job keeps when it is submitted again."""
 MAX_CONFLICT_RETRIES = 3
-"""Maximum number of retries of a change because the object changed between reading and writing."""
+"""Maximum number of retries of a change after conflicts: the object changed between read and
+write."""
 
 
 class AdmissionService:
@@ -148,8 +150,8 @@ class AdmissionService:
         self._reviewer.is_caught_up = True
 
     def fold(self, record: envelope.Record) -> None:
-        """Apply a record. Raises UndecodableError for an unreadable explanation, topology, load
-        or report of a data cache."""
+        """Apply a record. Raises UndecodableError for an unreadable record, unless its topic is in
+        ``CACHED`` or is ``cluster.jobs``."""
         if record.topic in CACHED:
             self._cache.apply(record)
         elif record.topic == topics.JOBS:
@@ -211,8 +213,8 @@ class AdmissionService:
     def explanation(
         self, pod_group: str
     ) -> tuple[PodGroupExplained, tuple[str, ...] | None] | None:
-        """The explanation of a pending PodGroup, and the PodGroups in front of it in its queue;
-        None for these if its position is unknown."""
+        """The explanation of a PodGroup, and the PodGroups in front of it in its queue (None if its
+        position is unknown). None for a PodGroup without an explanation."""
         explained = self._explained.get(pod_group)
         if explained is None:
             return None
@@ -226,8 +228,8 @@ class AdmissionService:
         return self._forecasts.of(pod_group, self._clock())
 
     def expected_starts(self, namespace: str = "") -> tuple[ExpectedStart, ...]:
-        """The expected starts of the pending PodGroups of a namespace, or of all namespaces, by
-        key."""
+        """The expected starts of the pending PodGroups of a namespace, or of all namespaces, sorted
+        by key."""
         wanted = f"{namespace}/" if namespace else ""
         keys = (key for key in self._forecasts.pod_groups() if key.startswith(wanted))
         forecasts = (self.expected_start(key) for key in keys)

@@ -2,8 +2,8 @@
 
 A watch cache keeps the latest changes of its kind in order. A reader keeps only the version it has
 seen, so a slow reader costs little memory. A reader behind the oldest kept change gets ``reset``
-and everything again. Resuming after a disconnect or a restart works alike: from a version that the
-cache or the API server still has, else ``reset``.
+and everything again. Resuming works the same way after a disconnect and after a restart: from a
+version that the cache or the API server still has, else ``reset``.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from stromboli.shared.cluster import watches
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_EVENTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
-"""Maximum changes kept of one kind: a minute of a busy cluster."""
+"""Maximum number and size of the changes kept for one kind: a minute of a busy cluster."""
 BATCH = 256
 """Maximum changes that one reader holds at a time."""
 NOTIFY_INTERVAL_S = 0.02
@@ -80,7 +80,7 @@ class Notifier:
         self._is_missed = False
 
     def wait(self) -> "asyncio.Event":
-        """The event that the next ring sets. Get it before checking for changes."""
+        """The event that the next ``ring`` sets. Get it before checking for changes."""
         return self._rung
 
     def ring(self) -> None:
@@ -103,7 +103,7 @@ class Notifier:
         self._rung = asyncio.Event()
 
     def still(self) -> None:
-        """Cancel a pending ring."""
+        """Cancel a pending wake-up."""
         if self._later is not None:
             self._later.cancel()
 
@@ -347,7 +347,7 @@ class WatchCaches:
 
 
 async def _is_notified(within_s: float, *bells: asyncio.Event | None) -> bool:
-    """Whether a ring came within the time."""
+    """Whether one of the events was set within the time, in seconds."""
     waits = [asyncio.ensure_future(bell.wait()) for bell in bells if bell is not None]
     try:
         done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

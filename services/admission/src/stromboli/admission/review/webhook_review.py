@@ -118,8 +118,9 @@ class WebhookReview:
         return admission_review.encode_response(request.uid, warnings=warnings)
 
     async def _record(self, request: admission_review.ReviewRequest) -> bytes:
-        """Record the user who deletes a job. It is always allowed: rights are the API server's, and
-        a deletion of Stromboli's services is of no user, or REST has recorded it."""
+        """Record the user who deletes a job. The deletion is always allowed: the API server checks
+        the rights. A deletion by one of Stromboli's services is not recorded: no user requested it,
+        or REST has recorded the user."""
         identity = await self._identity(request)
         if identity.requester is not None and not request.dry_run and request.operation == "DELETE":
             user = request.user_info.username

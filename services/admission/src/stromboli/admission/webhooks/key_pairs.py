@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from stromboli.admission.core import certificates
 
 BACKDATED_BY = timedelta(hours=1)
-"""How far a client's clock may be behind ours and still accept a new certificate."""
+"""How far a client's clock may be behind ours without the client rejecting a new certificate."""
 MAX_COMMON_NAME_LENGTH = 64
 """Characters of a common name; longer names are only among the alternative names."""
 
@@ -30,8 +30,8 @@ def make(names: Sequence[str], now: datetime, valid: timedelta) -> KeyPair:
     """A new self-signed key pair for hosts or addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     number = x509.random_serial_number()
-    # Clients look up a trusted certificate by its subject: of two with the same one in a CA bundle,
-    # OpenSSL takes the first and rejects the other.
+    # Clients look up a trusted certificate by its subject: if two in a CA bundle have the same
+    # subject, OpenSSL uses the first and rejects the other.
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME_LENGTH]),
@@ -80,7 +80,7 @@ def read(name: str, certificate: bytes, key: bytes) -> KeyPair:
 
 
 def ends_at(certificate: bytes) -> datetime:
-    """The earliest expiry in a PEM chain. Raises ValueError."""
+    """When the first certificate of a PEM chain expires. Raises ValueError."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 

@@ -50,16 +50,17 @@ POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.PODS, "validate", ("CREATE",)),
 )
 """Reviews of pods, which this service also answers. Our configurations register no webhook for all
-pods: CEL policies validate pods (``policies``). Only if the operator configured resource groups, a
-webhook for pods is registered, whose failures are ignored.
+pods: CEL policies validate pods (``policies``). The mutating webhook for pods is registered only if
+the operator configures resource groups or queue gates; its failures are ignored.
 """
 RECORDED: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.JOBS, "record", ("DELETE",)),
 )
 """Requests whose user is recorded and which are always allowed. While admission is unavailable,
-jobs are deleted all the same, and it is not known by whom."""
+jobs can still be deleted, but the user is not recorded."""
 RECORD_TIMEOUT_S = 1
-"""The least that an API server takes: a deletion waits for it while admission is unreachable."""
+"""The shortest timeout that an API server accepts, in seconds: a deletion waits for this long while
+admission is unreachable."""
 _CHANGED = " || ".join(
     [
         "oldObject == null",
@@ -80,8 +81,8 @@ _MORE_THAN_FINALIZERS = "request.operation != 'UPDATE' || " + " || ".join(
     f"object.{part} != oldObject.{part}"
     for part in ("?spec", "?metadata.?labels", "?metadata.?annotations")
 )
-"""The match condition that an update changes what is reviewed. While admission is unavailable,
-finalizers can be removed, so deleted objects do not remain."""
+"""The match condition that an update changes a reviewed part of the object. While admission is
+unavailable, finalizers can be removed, so deleted objects do not remain."""
 
 
 def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
@@ -145,16 +146,16 @@ def configurations(
     service_accounts: Sequence[str] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration for an API server
-    that reaches this service at ``url`` and verifies its certificate by ``authority`` (PEM).
+    that reaches this service at ``url`` and verifies its certificate with ``authority`` (PEM).
 
-    ``resource_groups``: also registers defaults of pods, whose failures are ignored.
+    ``resource_groups``: also registers the mutating webhook for pods, whose failures are ignored.
     ``scheduler_names``: objects of these schedulers are reviewed, and those that name none; so
     objects of other schedulers are never blocked. ``own_namespace``: its pods are not changed, nor
     those of ``kube-system``, so that the system never waits for itself. ``service_accounts``: see
     ``AdmissionSettings``.
     """
     rules = (*RULES, *RECORDED, *(POD_RULES[:1] if resource_groups else ()))
-    return tuple(  # type: ignore[return-value]  # two ways, two configurations
+    return tuple(  # type: ignore[return-value]  # one for each name
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": f"{name}WebhookConfiguration",
@@ -202,7 +203,8 @@ def _conditions(
 def _record_conditions(
     kind: kinds.Kind[Any], scheduler_names: Sequence[str], service_accounts: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The match conditions of deletions: those of our services are of no user."""
+    """The match conditions of deletions. Deletions by our services are excluded: no user requested
+    them."""
     conditions = policies.ours(kind, scheduler_names, is_deletion=True)
     if service_accounts:
         ours = json.dumps(list(service_accounts))

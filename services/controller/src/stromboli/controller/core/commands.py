@@ -35,7 +35,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
     An existing object counts as created if it belongs to this owner (and this job version, if one
     is given) and is not being deleted. ``update``: a merge patch for that object. ``secret``: data
-    that is generated on creation and added to a Secret; see ``Addition``.
+    that is generated on creation and added to a Secret; see ``job_plugins.PluginObject``.
     """
 
     kind: Kind[Any]
@@ -78,8 +78,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Replace a job's status, if the job is still at the resourceVersion of ``job``.
 
-    ``follows_pods``: pods that do not need the write are about to be created, so it may follow
-    them.
+    ``follows_pods``: the write may wait until pods that do not depend on it are created.
     """
 
     job: batch.Job
@@ -88,7 +87,7 @@ class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def can_wait(self) -> bool:
-        """See ``Patch.can_wait``."""
+        """Whether the write may be delayed: it changes only counts, or ``follows_pods``."""
         before, after = self.job.status, self.status
         return self.follows_pods or (
             msgspec.structs.replace(after, **{name: getattr(before, name) for name in COUNTS})
@@ -155,8 +154,8 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """A dry-run create of the first pod of a task: its complete body, which names a node.
 
-    ``likeness``: equal for pods that the API server answers equally, whatever job they belong to;
-    empty if the answer must not be remembered.
+    ``likeness``: the cache key of the API server's answer, equal for pods of different jobs that
+    get the same answer; empty if the answer must not be cached.
     """
 
     task: str

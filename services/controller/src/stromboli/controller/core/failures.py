@@ -62,7 +62,8 @@ def event(
     why: str,
     now: datetime,
 ) -> commands.RecordEvent | None:
-    """The Warning about a rejected command; None if the object no longer exists."""
+    """The Warning about a rejected command; None if the object no longer exists or its kind gets no
+    such Warning."""
     if item.kind == "job":
         job = cache.job(item.key)
         if job is None:
@@ -96,8 +97,8 @@ def note(
     command: commands.Command,
     warning: commands.RecordEvent,
 ) -> commands.Stage:
-    """The patch that records the rejection as the job's pending reason. Empty if the rejected
-    command is such a patch itself."""
+    """The patch that records the rejection as the job's pending reason. Empty for other objects
+    than jobs, and if the rejected command is a patch of the job itself."""
     job = cache.job(item.key) if item.kind == "job" else None
     is_note = isinstance(command, commands.Patch) and command.kind is kinds.JOBS
     if job is None or is_note:

@@ -1,7 +1,8 @@
 """The life cycle of a job: a table of (phase, event), and the rules that derive the event.
 
 The diagram in ``docs/job-lifecycle.md`` is drawn from ``TABLE``. A transition that is not in the
-table raises and changes nothing. In a ``STOPPING`` phase pods are deleted; in all others they run.
+table raises and changes nothing. In a ``STOPPING`` phase pods are deleted; in all others they may
+run.
 
 Source: Volcano's job states. Deliberate differences: a finished job keeps its counts and version,
 an action during a restart is executed, and a job past its deadline has failed.
@@ -68,7 +69,7 @@ MEANING: Mapping[Event, str] = {
     "Cleared": "the old pods are being deleted",
     "Exhausted": "no retry is left",
     "Stopped": "every pod has ended",
-    "DeadlineExceeded": "its deadline has passed",
+    "DeadlineExceeded": "the job's deadline has passed",
     "QueueChanged": "the job has another queue than its PodGroup",
     "RestartJob": "RestartJob",
     "RestartTask": "RestartTask",
@@ -179,7 +180,8 @@ def accepts(phase: Phase, event: Event) -> bool:
 
 
 class TaskInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of one task: from its spec and its pods. ``min_available``: None if not set."""
+    """The inputs of one task, from its spec and its pods. ``min_available``: None if not set.
+    ``observed``: whether the counts contain a pod of the task."""
 
     name: str
     replicas: int
@@ -222,8 +224,8 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def results(self) -> int:
-        """The number of pods, or indexes of an array, that will end. It is 0 for an array of which
-        all indexes are cancelled."""
+        """The number of pods, or indexes of an array, that will end. It is 0 for an array with all
+        indexes cancelled."""
         return self.replicas - self.waiting if self.indexes is None else self.indexes
 
 

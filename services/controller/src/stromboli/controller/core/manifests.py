@@ -78,8 +78,8 @@ def merge(
 
 
 def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) -> commands.Patch:
-    """Set an annotation. If the cached object has no annotations, it may have some that the
-    snapshots omit or that were just written: so this is a merge patch, on the cached
+    """The patch that sets an annotation. A cached object without annotations may have some that the
+    snapshots omit or that were just written; then it is a merge patch on the cached
     resourceVersion."""
     if not of.metadata.annotations:
         return merge(kind, of, metadata={"annotations": {annotation: value}})

@@ -1,9 +1,9 @@
 """Restarts of a part of a job: a pod, a partition, a task.
 
 The job's version does not change, so all other pods keep running. The status records the restarted
-indexes of each task with a retry count: their pods of an earlier retry count are *superseded*. So a
-crash between the status write and the deletions loses nothing, and a pod that is observed late is
-still recognized as superseded.
+indexes of each task, and a retry count: pods of these indexes with a lower retry count are
+*superseded*. So a crash between the status write and the deletions loses nothing, and a pod that is
+observed late is still recognized as superseded.
 """
 
 import functools

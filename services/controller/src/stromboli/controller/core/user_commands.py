@@ -1,8 +1,8 @@
 """Rejects and deletes user commands that no reconciler executes.
 
 Commands for a job are executed by ``jobs``, commands for a queue by ``queues``. Commands for a job
-of another scheduler are ignored. A command may be observed before its target, so a command without
-a target is rejected only after ``WAITS``.
+of another scheduler are ignored. A command may be observed before its target, so a command with a
+missing target is rejected only after ``WAITS``.
 """
 
 from datetime import datetime, timedelta

@@ -28,7 +28,7 @@ from stromboli.shared.runtime import runtime
 
 M = TypeVar("M", bound=meta.Object)
 LOOK_S = 2.0
-"""Seconds between two reads of a claim; provisioning a volume takes seconds."""
+"""Longest time in seconds between two reads of a claim; provisioning a volume takes seconds."""
 _log = structlog.get_logger(__name__)
 
 
@@ -52,9 +52,9 @@ class ClaimPreparation:
 
     @contextlib.contextmanager
     def allocating(self, binds: Sequence[messages.Bind]) -> Iterator[None]:
-        """Note the claims that a decision allocates while it is executed: only then a pod that
-        shares such a claim waits for it. Decisions begin in the order of the log, so a claim that
-        an earlier one allocates is noted, or has its devices."""
+        """Note the claims that a decision allocates, during its execution: a pod that shares a
+        claim waits for it only while it is noted. Decisions begin in the order of the log, so a
+        claim that an earlier decision allocates is noted or already has its devices."""
         for bind in binds:
             for claim in _allocated_by(bind):
                 self._allocating.setdefault(claim, set()).add(id(bind))
@@ -201,7 +201,7 @@ class ClaimPreparation:
         self, step: messages.ClaimedDevices, bind: messages.Bind, group: str, permit: InFlightPermit
     ) -> decisions.ExecutionResult:
         async def next_step() -> preparations.Next:
-            is_coming = step.uid in self._allocating  # before the read, which may then show it
+            is_coming = step.uid in self._allocating  # before the read: the end may come between
             claim = await self._read(kinds.RESOURCE_CLAIMS, bind.namespace, step.claim)
             return preparations.for_devices(step, bind, claim, is_coming=is_coming)
 

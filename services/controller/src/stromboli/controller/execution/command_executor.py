@@ -30,7 +30,7 @@ _requests = telemetry.meter.create_counter(
 
 STAGE_WORKERS = 128
 """Concurrent commands of one stage: twice the default number of requests in flight, so that a stage
-always has a request waiting. The first rejected command ends the stage."""
+always has a request waiting. After the first failed command no further one is started."""
 
 
 class AddKey(Protocol):
@@ -40,7 +40,7 @@ class AddKey(Protocol):
         self, item: controller_cache.ReconcileKey, cause: str, *, is_pod_change: bool = False
     ) -> None:
         """Add the key. ``cause``: the id of the record that changed it; empty without a record.
-        ``is_pod_change``: a pod changed, which for a job are many changes in quick succession."""
+        ``is_pod_change``: a pod changed; pods of a job often change in quick succession."""
 
 
 class RefusedError(errors.PermanentError):
@@ -81,10 +81,11 @@ class CommandExecutor:
         """Execute all commands of a stage. ``group``: the request group, to which the request
         limiter gives a fair share.
 
-        Events of jobs are published last, even after a failure, since their facts precede the
-        stage. Kubernetes Events are queued at the recorder. If commands failed, raises the error of
-        one of them: an internal error before RefusedError before TransientError. Commands in flight
-        are finished first; the remaining commands are left to the next reconcile.
+        Events of jobs are published last, even after a failure, since the facts that they report
+        precede the stage. Kubernetes Events are handed to the recorder. If commands failed, raises
+        the error of one of them: an internal error before RefusedError before TransientError.
+        Commands in flight are finished first; the remaining commands are left to the next
+        reconcile.
         """
         publications = [it for it in stage if isinstance(it, commands.Publish)]
         for entry in stage:

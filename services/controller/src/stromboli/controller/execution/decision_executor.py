@@ -1,6 +1,6 @@
 """Executes the scheduler's decisions and publishes the outcome of each to ``scheduling.outcomes``.
 
-A decision is in flight from when it is read until its outcome is acknowledged; after a restart,
+A decision is in flight from the time it is read until its outcome is acknowledged; after a restart,
 reading begins at the lowest offset in flight. Transient errors are retried; a rejection is an
 outcome. The scheduler may publish a decision again under the same id: each publication gets an
 outcome, and the decision is executed by one task at a time (see ``publications``).
@@ -38,7 +38,7 @@ from stromboli.shared.runtime import runtime, telemetry
 GROUP = "controller"
 """Consumer group of the decisions."""
 NOTICE_LOOK_S = 5.0
-"""Interval between reads of a pod during its notice period, which ends early if the pod ends."""
+"""Interval of checks whether an evicted pod ends before the end of its notice period."""
 _ENDING = (errors.ExternalError, errors.InvariantError)
 """Errors that end the term, because they do not concern a single decision."""
 _log = structlog.get_logger(__name__)
@@ -281,7 +281,7 @@ class DecisionExecutor:
         self, decided: messages.StatementDecided, decision: str
     ) -> tuple[messages.Result, int]:
         """Write the phase, and reconcile the job at the same time so that its pods are created.
-        Returns the PodGroup in a version that was admitted to the queue."""
+        Returns the result and the resourceVersion of the admitted PodGroup, 0 if it was refused."""
         backoff = runtime.Backoff()
         group = self._cache.pod_group(decided.pod_group)
         if group is None or group.status.phase not in ("", "Pending"):

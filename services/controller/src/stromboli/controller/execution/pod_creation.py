@@ -171,8 +171,8 @@ class PodCreation:
     def _compare(
         self, pod: core.Pod, decided: messages.StatementDecided, bind: messages.Bind
     ) -> None:
-        """Compare a created pod with its plan. If they differ, pods of this template are not
-        planned again."""
+        """Compare a created pod with its plan. If they differ and no cached answer explains it,
+        pods of this template are not planned again (``JobPlans.differs``)."""
         plan = self._cache.plans.of(decided.pod_group)
         task = None if plan is None else planned_binds.task_of(plan, bind)
         if task is not None and not planned_pods.is_as_planned(pod, task):

@@ -38,7 +38,7 @@ class PodPlanner:
 
     async def plan(self, requested: commands.PlanPods, group: str, cause: str) -> None:
         """Publish the plan of a job. If the API server rejects a dry run, or its response cannot be
-        planned, this version of the job gets a plan without tasks, since sessions wait for a
+        planned, this version of the job gets a plan without tasks, since sessions wait for the
         record. Raises TransientError."""
         try:
             responses = await asyncio.gather(
@@ -60,7 +60,7 @@ class PodPlanner:
     async def _dry_run(
         self, run: commands.DryRun, requested: commands.PlanPods, group: str
     ) -> core.Pod:
-        """The API server's answer to a dry run, or the one that it gave to an equal dry run."""
+        """The API server's answer to a dry run, or its cached answer to an equal dry run."""
         answers = self._cache.plans.answers
         known = answers.of(run.likeness, self._clock()) if run.likeness else None
         if known is not None:

@@ -7,8 +7,8 @@ the outcome was lost, or because the execution takes long. Rules:
 2. Every publication that is not replaced by a later one gets an outcome, which contains the
    publication's offset. A replaced publication is marked done immediately, so that a restart may
    begin after it.
-3. A publication that has an outcome in the log, or of whose decision a later publication has one,
-   is not executed again after a restart or a lost connection, even if the position after it was not
+3. If a publication, or a later one of the same decision, has an outcome in the log, it is not
+   executed again after a restart or a lost connection, even if the position after it was not
    committed. The scheduler has acted on the outcome: the room of a refused bind may be taken. So
    each connection first reads the outcomes of all publications from its committed position on.
 """
@@ -24,7 +24,7 @@ from stromboli.shared.messages import scheduling as messages
 _FIRST_LOOK = 64
 _FARTHER = 16
 KEPT = 10_000
-"""Outcomes of a connection that are kept: more than a log repeats."""
+"""Maximum number of outcomes of a connection that are kept: more than the log may repeat."""
 
 
 class Publications:
@@ -107,8 +107,8 @@ async def outcomes_since(bus: bus_port.Bus, start: int) -> dict[int, messages.De
     which is ten minutes old at most, because decisions are republished.
 
     Reads backwards to an outcome that was published when no publication before ``start`` was
-    unanswered: it contains the offset from which the outcomes of all later ones are. Raises
-    TransientError.
+    unanswered: the outcomes of all later publications are at or after the offset that it contains.
+    Raises TransientError.
     """
     newest = await bus.last_record(topics.OUTCOMES)
     first = 0 if newest is None else newest.offset + 1

@@ -17,8 +17,10 @@ LEVEL = 256
 """Requests after which a group ranks behind new groups: enough to create and bind a gang of 100
 pods."""
 FAIR_TURN = 4
+"""One permit in this many goes to the request that has waited longest."""
 MOST_REMEMBERED = 1000
-"""Number of idle groups whose request count is remembered."""
+"""Maximum number of groups whose request count is kept; the least recently used is dropped
+first."""
 
 
 class _Group:

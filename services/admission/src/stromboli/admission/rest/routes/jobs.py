@@ -31,12 +31,13 @@ from stromboli.shared.messages.admission import Violation
 
 JOBS = "/v1/namespaces/{namespace:str}/jobs"
 JOB = JOBS + "/{name:str}"
-RETURNED_FIELDS = one("get", kinds.JOBS)
+READ_JOB = one("get", kinds.JOBS)
 LISTED = needs(many("list", kinds.JOBS))
 ENDED = ("Completed", "Failed", "Terminated")
-COMMANDED = needs(RETURNED_FIELDS, many("create", kinds.COMMANDS))
+COMMANDED = needs(READ_JOB, many("create", kinds.COMMANDS))
 MAX_ATTEMPTS = 3
-"""Maximum number of times that a change is computed because the job changed meanwhile."""
+"""Maximum number of attempts of a change; each further attempt follows a conflict with another
+change."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -62,9 +63,8 @@ class ChangeRequest(
     """The fields of a job that can change after its creation; omitted fields keep their values.
     ``replicas``: task -> its number of pods. Without ``minAvailable`` a gang that needs all its
     pods continues to need all. ``queue`` can change while no pod of the job has a node.
-    ``cancelled_indexes``: these indexes of an array end, and do not run again.
-    ``activeDeadlineSeconds`` counts from the first start of the job's
-    pods.
+    Indexes of an array in ``cancelledIndexes`` end, and do not run again.
+    ``activeDeadlineSeconds`` counts from the first start of the job's pods.
     """
 
     replicas: dict[str, Count] = {}
@@ -147,7 +147,7 @@ def routes(
     async def jobs(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
         return await list_page(cluster, kinds.JOBS, namespace, limit=limit, after=after)
 
-    @get(JOB, opt=needs(RETURNED_FIELDS), summary="One job")
+    @get(JOB, opt=needs(READ_JOB), summary="One job")
     async def job(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
         return msgspec.Raw(await cluster.get(kinds.JOBS, namespace, name))
 
@@ -160,9 +160,7 @@ def routes(
     async def delete_job(request: Asked, namespace: FromPath[str], name: FromPath[str]) -> None:
         await admission.delete_job(namespace, name, request.user)
 
-    @get(
-        JOB + "/pods", opt=needs(RETURNED_FIELDS, many("list", kinds.PODS)), summary="A job's pods"
-    )
+    @get(JOB + "/pods", opt=needs(READ_JOB, many("list", kinds.PODS)), summary="A job's pods")
     async def job_pods(
         namespace: FromPath[str],
         name: FromPath[str],
@@ -175,7 +173,7 @@ def routes(
 
     @get(
         JOB + "/explanation",
-        opt=needs(RETURNED_FIELDS),
+        opt=needs(READ_JOB),
         summary="Why a job is pending, and its position in the queue",
     )
     async def explanation(
@@ -228,7 +226,7 @@ def routes(
     @post(
         JOB + "/scale",
         status_code=200,
-        opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
+        opt=needs(READ_JOB, one("patch", kinds.JOBS)),
         summary="Scale a task of a job",
     )
     async def scale(
@@ -245,7 +243,7 @@ def routes(
     @patch(
         JOB,
         status_code=200,
-        opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
+        opt=needs(READ_JOB, one("patch", kinds.JOBS)),
         summary="Change replicas, minAvailable, queue, PriorityClass or time limit, cancel indexes",
     )
     async def change_job(

@@ -36,18 +36,21 @@ class _Bound(msgspec.Struct, frozen=True):
 _BOUND = decoding.decoder_of(_Bound)
 _KEY = re.compile("[0-9a-f]{32}")
 CopyKey = Annotated[
-    str, QueryParameter(name="key", max_length=32, description="The data set of this content key.")
+    str,
+    QueryParameter(
+        name="key", max_length=32, description="Only the data set with this content key."
+    ),
 ]
 CopyUri = Annotated[
     str,
     QueryParameter(
-        name="uri", max_length=1024, description="Data sets whose URI begins with this text."
+        name="uri", max_length=1024, description="Only data sets whose URI begins with this text."
     ),
 ]
 CopyNode = Annotated[
     str,
     QueryParameter(
-        name="node", max_length=253, description="Copies on this node, and their data sets."
+        name="node", max_length=253, description="Only copies on this node, and their data sets."
     ),
 ]
 

@@ -1,8 +1,8 @@
 """REST routes of watches: server-sent events (WHATWG HTML, section 9.2) of lists and explanations.
 
 A stream begins with all existing objects as ``added``, followed by ``synced``. Events have an id
-that a client sends as ``Last-Event-ID`` to resume; browsers do so by themselves. It is the version
-of an object, or identifies an explanation.
+that a client sends as ``Last-Event-ID`` to resume; browsers do so by themselves. The id is the
+version of an object, or identifies an explanation.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ EVENT_STREAM = "text/event-stream"
 MAX_STREAM_S = 24 * 3600
 GONE = ".gone"
 """Suffix of the id of an explanation's last event."""
-LAST_EVENT_ID = one("get", kinds.JOBS)
+READ_JOB = one("get", kinds.JOBS)
 LISTED: tuple[cluster_port.AnyKind, ...] = (
     kinds.JOBS,
     kinds.PODS,
@@ -52,7 +52,8 @@ LastsS = Annotated[
 
 
 def encode_event(event: WatchEvent) -> bytes:
-    """An event as bytes. ``alive`` has an id and no data, so that no client sees it."""
+    """An event as bytes. ``alive`` has an id and no data: clients note the id and report no
+    event."""
     mark = event.mark or (str(event.version) if event.version else "")
     lines = [f"id: {mark}".encode()] if mark else []
     if event.type == "alive":
@@ -115,7 +116,7 @@ def routes(
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}",
         media_type=EVENT_STREAM,
-        opt=needs(LAST_EVENT_ID, one("watch", kinds.JOBS)),
+        opt=needs(READ_JOB, one("watch", kinds.JOBS)),
         summary="Changes of a job, which may not exist yet, as events",
     )
     async def job(
@@ -131,7 +132,7 @@ def routes(
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/pods",
         media_type=EVENT_STREAM,
-        opt=needs(LAST_EVENT_ID, many("list", kinds.PODS), many("watch", kinds.PODS)),
+        opt=needs(READ_JOB, many("list", kinds.PODS), many("watch", kinds.PODS)),
         summary="Changes of a job's pods, as events",
     )
     async def pods(
@@ -148,7 +149,7 @@ def routes(
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/explanation",
         media_type=EVENT_STREAM,
-        opt=needs(LAST_EVENT_ID, one("watch", kinds.JOBS)),
+        opt=needs(READ_JOB, one("watch", kinds.JOBS)),
         summary="Why a job is pending, sent on every change; ends when the job is deleted",
     )
     async def explanation(
@@ -206,7 +207,7 @@ async def _explanation_events(
 ) -> AsyncGenerator[WatchEvent, None]:
     """The events of one explanation. An id consists of a job's uid and the digest of the
     explanation. After a reconnect, the explanation is sent again only if it has changed. If the
-    name belongs to another job by then, the deletion of the first job is sent before.
+    name belongs to another job by then, the deletion of the first job is sent, and the stream ends.
     """
     chosen = ObjectSelector(namespace=namespace, name=name)
     is_again = _is_of_one(last_event_id)

@@ -21,8 +21,8 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.messages.admission import Violation
 
 _NOT_RELEASED = (
-    "its tasks are released one after another (dependsOn, array), so the sizes and requests of its "
-    "gang depend on the pods that run at that time"
+    "the job's tasks are released one after another (dependsOn, array), so the sizes and requests "
+    "of its gang depend on the pods that run at that time"
 )
 
 
@@ -66,9 +66,9 @@ def _not_simulated(known: explanations.Explanation, job: batch.Job, change: JobI
     if known.held:
         return f"something other than the scheduler holds the job: {known.held.strip()}"
     if known.phase not in ("Pending", "Running"):
-        return f"it is not pending: it is {known.phase}"
+        return f"the job is not pending: its phase is {known.phase}"
     if known.explained is None:
-        return "it is not pending: the scheduler places its pods now, or has placed them"
+        return "the job is not pending: the scheduler places its pods now, or has placed them"
     if what_if.releases_tasks(job) and (change.sizes_change or change.gpus):
         return _NOT_RELEASED
     return ""

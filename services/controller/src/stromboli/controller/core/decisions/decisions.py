@@ -36,8 +36,8 @@ EXECUTED = ExecutionResult("executed")
 
 
 def failure(error: Exception) -> ExecutionResult:
-    """The result of a bind or eviction that failed with an internal error: not executed, as far as
-    is known."""
+    """The result of a bind or eviction that failed with an internal error. It counts as not
+    executed."""
     return ExecutionResult("refused", "InternalError", f"{type(error).__name__}: {error}"[:200])
 
 
@@ -129,7 +129,7 @@ def before_eviction(
     deleted."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     if pod is None or pod.metadata.uid != eviction.uid:
-        return None  # as above
+        return None  # our cache may be behind the scheduler's
     if cache.is_terminating(pod):
         return EXECUTED
     if tasks.has_finished(pod):
@@ -138,7 +138,7 @@ def before_eviction(
 
 
 def has_ended(cache: controller_cache.ControllerCache, eviction: scheduling.Eviction) -> bool:
-    """Whether the cache shows that the pod has ended, or is terminating, since it was read."""
+    """Whether the cached pod has ended, is terminating, or is another pod of the same name."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     is_another = pod is not None and pod.metadata.uid != eviction.uid
     return is_another or before_eviction(cache, eviction) is not None
@@ -208,8 +208,8 @@ def notices(
 ) -> tuple[commands.Patch, ...]:
     """The patches that mark a pod as evicted: the annotation with the end of the notice period, if
     there is one, then Kubernetes' condition ``DisruptionTarget``. Patches that would change nothing
-    are left out. A condition without a cause, which an eviction that did not happen leaves, is
-    replaced, as by Kubernetes' scheduler."""
+    are left out. A condition without a cause remains from an eviction that did not happen; it is
+    replaced, as Kubernetes' scheduler does."""
     patches = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
@@ -266,8 +266,8 @@ class OutcomeOffsets:
 
     def outcomes_from(self, unanswered_from: int) -> int:
         """The lowest offset of an outcome of a decision at or after ``unanswered_from``; without
-        such an outcome, the offset after the last outcome. O(log outcomes) for each outcome, also
-        while one decision is executed for a long time and many later ones are answered."""
+        such an outcome, the offset after the last outcome. Amortized O(log outcomes) for each
+        outcome, even while one slow decision is executed and many later ones are answered."""
         while self._decisions and self._decisions[0] < unanswered_from:
             self._answers.pop(heapq.heappop(self._decisions), None)
         while self._ordered and self._answers.get(self._ordered[0][1]) != self._ordered[0][0]:

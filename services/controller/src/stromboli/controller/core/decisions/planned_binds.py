@@ -38,9 +38,9 @@ def waits_for_admission(
     """Whether the pods may be created only after the update that admits the PodGroup to its queue.
 
     They need not wait if the update cannot be rejected: the cache has this PodGroup, which is not
-    being deleted, and no webhook or policy of others judges the update. If the PodGroup is deleted
-    between the check and the creates, its pods remain, as if it had been deleted after they were
-    created.
+    being deleted, and no webhook or policy of others intercepts the update. If the PodGroup is
+    deleted between the check and the creates, its pods remain, as if it had been deleted after they
+    were created.
     """
     known = cache.plans.admission
     return known is None or known.judges_admissions or not _has_pod_group(cache, decided)

@@ -162,9 +162,9 @@ def outcome(
     *,
     is_bound: bool,
 ) -> scheduling.ClaimOutcome | None:
-    """The outcome of a claim that the decision allocates; None if it has nothing of it. ``claim``:
-    read after all binds. ``is_bound``: a pod that uses it was bound, so it was allocated, though it
-    may be deallocated by now."""
+    """The outcome of a claim that the decision allocates; None if the allocation was not written.
+    ``claim``: read after all binds. ``is_bound``: a pod that uses the claim was bound, so the claim
+    was allocated, even if it is deallocated by now."""
     if claim is None or claim.metadata.uid != step.uid:
         return None
     has, allocation = claim.status.allocation, step.allocation

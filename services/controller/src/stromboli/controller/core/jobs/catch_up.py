@@ -1,10 +1,10 @@
 """Detects whether the cached objects of a job lag behind published events, and reads them.
 
 The previous leader cached its own writes ahead of the topics, and the monitor may lag behind them.
-A pod with a published event that is missing in the cache is then not deleted, and a cached phase
-may be outdated. Both would lead to false events, and to policies that react to them. So every
-object that is missing or older in the cache is read from the API server before the job's first
-reconcile. Cached objects only become newer, so each job is checked once in a term.
+So a pod that has a published event but is missing in the cache may still exist, and a cached phase
+may be outdated. Both would lead to false events, and to policies that react to them. Therefore
+every object that is missing or older in the cache is read from the API server before the job's
+first reconcile. Cached objects only become newer, so each job is checked once in a term.
 """
 
 from collections.abc import Container, Iterator

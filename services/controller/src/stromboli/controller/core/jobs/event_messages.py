@@ -24,7 +24,7 @@ def of_event(
             return "; ".join(filter(None, (lifecycle.shortfall(facts), _first_failure(job, pods))))
         case "FellShort":
             up = facts.running + facts.succeeded + facts.failed
-            short = f"{up} of {facts.starts_with} needed pods are running"
+            short = f"{up} of {facts.starts_with} needed pods are running or have ended"
             evicted = (termination_causes.detail(pod) for pod in pods)
             return "; ".join(filter(None, (short, next(filter(None, evicted), ""))))
         case "Exhausted":

@@ -1,10 +1,10 @@
 """Dependencies of jobs on other jobs.
 
-A job gets no PodGroup, and so uses nothing of its queue, until every condition holds. That they
-hold is written to its status before the PodGroup is created, and conditions are not evaluated
-again: from then on the jobs that it depended on may be deleted, and it may restart, move to another
-queue, or be suspended, also before it has a pod. An absent job never counts as ended. Therefore a
-finished job is retained beyond its time to live until the jobs that depend on it have begun.
+A job gets no PodGroup, and so uses no quota of its queue, until every condition holds. Its status
+then records that they hold, before the PodGroup is created, and they are not evaluated again. From
+then on, the jobs that it depended on may be deleted, and it may restart, move to another queue, or
+be suspended, also before it has a pod. An absent job never counts as ended. Therefore a finished
+job is retained beyond its time to live until the jobs that depend on it have begun.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
     if cycle := _cycle(cache, job):
         yield pods.Blocker(
             "Refused",
-            f"jobs wait for each other: {', '.join(cycle)}; none of them starts: remove "
+            f"the jobs {', '.join(cycle)} wait for each other, so none of them starts; remove "
             f"{keys.AFTER} from one of them",
         )
         return
@@ -57,7 +57,7 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
 
 
 def is_to_record(job: Job) -> bool:
-    """Whether the status does not record yet that the conditions of this job, which is not blocked,
+    """Whether the status of this job, which is not blocked, still has to record that its conditions
     hold."""
     return bool(job.metadata.annotation(keys.AFTER)) and not job.status.dependencies_met
 

@@ -15,7 +15,7 @@ from stromboli.shared.formats.counts import counted
 from stromboli.shared.messages import batch
 
 _ENDING = (event_history.TERMINATING, *event_history.OVER)
-"""Published states of a pod after which its eviction has been recorded already."""
+"""Published states of a pod whose eviction has already been recorded."""
 
 
 def due(

@@ -26,8 +26,8 @@ def blockers(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods
 
 
 def _own_blockers(cache: controller_cache.ControllerCache, job: Job) -> tuple[pods.Blocker, ...]:
-    """The reasons in its spec and its plugins, evaluated once for each version of the job: they
-    took 40 % of a reconcile, and most reconciles follow changes of pods."""
+    """The reasons in the job's spec and plugins, evaluated once for each cached object of the job:
+    they took 40 % of a reconcile, and most reconciles follow changes of pods."""
     known = cache.blockers.get(job.metadata.owner_key)
     if known is None or known[0] is not job:
         known = job, tuple(pods.blockers(job, cache.plugins))
@@ -51,7 +51,8 @@ def group_commands(cache: controller_cache.ControllerCache, job: Job) -> command
 
 def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
     """Create the PodGroup and, at the same time, publish the job's plan of pods if it has one:
-    sessions wait for what the PodGroup announces. Both follow the objects that the pods need."""
+    sessions wait for the plan that the PodGroup announces. Both follow the objects that the pods
+    need."""
     if planned_pods.is_wanted(cache, job):
         before, after = job.status.controlled_resources, controlled(cache, job)
         if debug_tool_pods.without(after) != debug_tool_pods.without(before):
@@ -76,9 +77,9 @@ def _promised_plan(
 
 def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
     """The objects of a new job, in stages. Without a plan of pods, all objects are created
-    concurrently. With a plan, the order is that of ``_group_creation``: the objects that the pods
-    need, then plan and PodGroup. The stages are executed by one reconcile: a request that fails
-    ends it, and the PodGroup does not wait for the job's first status write.
+    concurrently. With a plan, the objects that the pods need come first, then plan and PodGroup, as
+    in ``_group_creation``. The stages are executed by one reconcile: a request that fails ends it,
+    and the PodGroup does not wait for the job's first status write.
     """
     creates = tuple(creations(cache, job))
     is_absent = cache.state(kinds.POD_GROUPS, pods.group_key(job)) is None
@@ -108,8 +109,8 @@ def expects_planned_pods(cache: controller_cache.ControllerCache, job: Job) -> b
 
 
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Delete the PodGroup, unless it is gone or being deleted. A restart deletes the PodGroup of
-    the previous job version."""
+    """Delete the PodGroup, unless it is gone or being deleted. A restart deletes only the PodGroup
+    of an earlier job version."""
     group = cache.pod_group(pods.group_key(job))
     if group is None or cache.is_terminating(group):
         return ()

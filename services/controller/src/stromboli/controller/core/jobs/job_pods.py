@@ -4,11 +4,12 @@ A job of 100,000 pods changes a few pods at a time, so a reconcile must not walk
 values are derived from the pod, from whether it is being deleted, and from the job's *derivation
 inputs*: the fields of its spec and status that determine which pods it requires. Invariants:
 
-1. After ``refresh`` all values equal those that a walk over all pods derives, as a new ``JobPods``
-   does; tests compare both after each step.
-2. A change of a pod costs O(log pods), a change of the derivation inputs one walk, O(pods +
-   replicas). The inputs of a job change with its version, a partial restart, and its spec. The
-   inputs of an array also change with each result; a walk over an array is as long as its window.
+1. After ``refresh``, all values equal the values of a new ``JobPods``, which walks over all pods;
+   tests compare both after each step.
+2. A change of a pod costs O(log pods). A change of the derivation inputs costs one walk over the
+   pods, O(pods + replicas). The inputs of a job change with its version, a partial restart, and its
+   spec. The inputs of an array also change with each result; a walk over an array is as long as its
+   window.
 3. A pod is *unsettled* until its published state equals its current state: only unsettled pods are
    compared. Publishing changes nothing else here.
 """
@@ -184,8 +185,8 @@ class JobPods:
         return bool(self._rejected)
 
     def succeeded_count(self, task: str) -> int:
-        """How many pods of a task have succeeded, with those that a resumed job kept. 0 while none
-        of them is of the current attempt: policies reacted to the others before."""
+        """How many pods of a task have succeeded, including those that a resumed job kept. 0 while
+        none of them is of the current attempt: policies have already reacted to the others."""
         return self._succeeded.get(task, 0) if self._newly_succeeded.get(task) else 0
 
     def restarts(self, task: str) -> int:
@@ -200,8 +201,8 @@ class JobPods:
             yield uid, known.pod if known is not None and known.pod.metadata.uid == uid else None
 
     def unrecorded(self) -> frozenset[str]:
-        """Uids of pods with a result of their index that the status of the array does not record
-        yet. The status of a finished job does not change. O(pods) of an array."""
+        """Uids of pods whose index has a result that the array's status does not record yet. Empty
+        for a finished job, whose status does not change. O(pods) of an array."""
         if self._job.spec.array is None or self._job.status.state.phase in lifecycle.FINISHED:
             return frozenset()
         pods = (*(it.pod for it in self._known.values()), *self._departed)
@@ -231,7 +232,7 @@ class JobPods:
 
     def _depends_on_all(self, changed: list[str]) -> bool:
         """Whether values of more than the changed pods may differ: in an array, the finished pods
-        to retain are chosen among all, and published events end the departures of pods."""
+        to retain are chosen among all pods, and a deleted pod counts until its end is published."""
         if self._job.spec.array is None:
             return False
         return bool(changed) or self._departed != self._departures()
@@ -345,7 +346,7 @@ class JobPods:
 
 def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
     """The pods of the job, updated to the cache. O(changes since the last call); of an array O(pods
-    with events), since a published event may end the departure of a pod."""
+    with events), since a deleted pod counts only until its end is published."""
     owner = job.metadata.owner_key
     known: Any = cache.derived.get(owner)
     changed = cache.take_changed(job)

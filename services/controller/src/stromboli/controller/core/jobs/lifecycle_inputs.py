@@ -14,8 +14,8 @@ def collect(
 ) -> lifecycle.LifecycleInputs:
     """The current inputs. O(tasks); O(pods) where tasks depend on tasks, or of an array.
 
-    Pods that have to be deleted are counted separately: including them, there may be more pods than
-    replicas, and a job could have enough running and too many pending pods at the same time.
+    Pods that have to be deleted are counted separately: with them, there could be more pods than
+    replicas, and a job could have enough running pods and too many pending pods at the same time.
     """
     counts = observed.kept
     specs = tasks.specs(job)

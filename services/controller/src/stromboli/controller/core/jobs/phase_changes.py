@@ -97,9 +97,9 @@ def _accept(
 
     A job without status is in phase Pending at version 0 by definition, so the PodGroup may be
     created before the status is written, and the scheduler sees it one write sooner. Pods that are
-    created with their nodes do not need the status either, so its write follows them if they come
-    soon: it and what results from it (a record, an event, an Event) would compete with their
-    session and their creates.
+    created with their nodes do not need the status either. If such pods are expected soon, the
+    status is written after them: the write, its record and its events would compete with the
+    session that places the pods, and with their creation.
     """
     status = status_transitions.after(job, "Accepted", counts, now)
     if any(job_objects.blockers(cache, job)):

@@ -28,7 +28,7 @@ from stromboli.shared.api.batch import Job
 MOST_PODS = 200
 """Pods created or deleted in one reconcile. Building one takes about 50 µs, so a reconcile takes
 10 ms at most; a larger job is reconciled again immediately."""
-_NO_PODS = "its tasks have no replicas, so it does not change until it is scaled or deleted"
+_NO_PODS = "the job has no replicas, so it does not change until it is scaled or deleted"
 _CLEARED = lifecycle.FINISHED | {"Aborted"}
 """Phases in which the plugins' objects are deleted. A restart keeps them, so that names and keys
 stay valid."""

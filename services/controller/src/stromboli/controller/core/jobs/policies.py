@@ -7,9 +7,9 @@ its node rejected is a failed placement: no policy applies to it, and it is plac
 is first written to the status: an action on the whole job begins a new job version, and a partial
 restart supersedes its pods, so no action is executed twice.
 
-Defaults: ``evaluate`` runs before the results of pods may end the job (``phase_changes.advance``),
-also for a job without policies. A default reaction to an event that no policy of the job names is a
-rule that ``_listed`` yields last, with a slash in its name; its restarts count as retries.
+To add a default reaction to events that no policy of the job names, let ``_listed`` yield it last,
+as a policy with a slash in its name; its restarts then count as retries. ``evaluate`` runs before
+the results of pods may end the job (``phase_changes.advance``), also for a job without policies.
 
 Source: Volcano's job controller. Deliberate differences: a pod's pending time counts from its
 creation, and a restart of a part without pods does nothing (docs/deviations.md).
@@ -46,6 +46,7 @@ FIRST_BACKOFF = timedelta(seconds=10)
 """The default back-off: the second attempt is created immediately, the third this long after the
 second. It doubles with each further attempt, as for a Kubernetes Job."""
 LONGEST_BACKOFF = timedelta(minutes=5)
+"""The longest back-off, unless the policy sets ``maxBackoff``."""
 _MOST_DOUBLINGS = 30
 REJECTED = "rejected"
 """Name of the rule for pods that their node rejected. Names of policies contain a slash."""
@@ -140,8 +141,8 @@ def watches_pending(job: Job) -> bool:
 def due(
     cache: controller_cache.ControllerCache, job: Job, pods: Iterable[core.Pod]
 ) -> datetime | None:
-    """The time at which the next policy is due, without a change of the cluster. Reads ``pods``
-    only for policies on pending pods: O(pods x policies)."""
+    """The time at which the next policy is due if the cluster does not change; None if no policy
+    is. Reads ``pods`` only for policies on pending pods: O(pods x policies)."""
     times = [it.at for it in job.status.delayed]
     listed = dict(_listed(job))
     if watches_pending(job):
@@ -181,8 +182,9 @@ def delay(policy: LifecyclePolicy) -> timedelta:
 def delayed_after(
     status: batch.JobStatus, policy_action: PolicyAction
 ) -> tuple[DelayedAction, ...]:
-    """The delayed actions that remain after an action: the delayed actions of pods that it does not
-    restart. Once an event of such a pod is published, only its delayed action records it."""
+    """The delayed actions that remain after an action: those for pods that the action does not
+    restart. They must be kept: once the event of a pod is published, only the delayed action
+    records it."""
     return tuple(
         it for it in status.delayed if policy_action.part and not _restarts(policy_action.part, it)
     )
@@ -196,7 +198,8 @@ def _restarts(part: partial_restarts.Part, noted: DelayedAction) -> bool:
 
 
 def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:
-    """Names and policies, of all policies that are supported: of each task, then of the job."""
+    """Names and policies of all supported policies: first those of each task, then those of the
+    job."""
     for task in tasks.specs(job):
         for position, policy in enumerate(task.policies):
             if not _problem(policy):
@@ -275,8 +278,8 @@ def _may_come(
 
 
 def _decides_deadline(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> bool:
-    """Whether the policy will act on the end of the job's time limit. A restart of the whole job
-    delays RestartJob until it is over."""
+    """Whether the policy will act on the end of the job's time limit. While the whole job restarts,
+    RestartJob waits for the end of that restart."""
     action = action_of(policy)
     if action is None or not policy_event.is_deadline:
         return False
@@ -372,11 +375,12 @@ def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
 
 
 def default_backoff(job: Job, policy_event: PolicyEvent) -> Iterator[datetime]:
-    """The times from which the next attempt of a failed pod may begin, if its policy has no
-    ``backoff``.
+    """The time from which the next attempt of a failed pod may begin, if its policy has no
+    ``backoff``. Yields nothing if the attempt may begin immediately.
 
     The time counts from the pod's creation, by the API server's clock, so a pod that ran for longer
     is restarted immediately.
+
     The back-off grows with the pod's attempts, but at most with the retries that the job has used,
     since users and evictions cause attempts, too. A rejection by the node uses no retry.
     """

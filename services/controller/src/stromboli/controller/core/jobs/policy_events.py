@@ -49,7 +49,7 @@ class PolicyEvent(msgspec.Struct, frozen=True):
 
     @property
     def is_deadline(self) -> bool:
-        """Whether this is the end of the job's time limit. That of a pod is a cause of its end."""
+        """Whether this is the end of the job's time limit, not the end of a pod's time limit."""
         return self.events[:1] == (termination_causes.DEADLINE_EXCEEDED,) and not self.pod
 
     def description(self) -> str:
@@ -96,8 +96,8 @@ def collect(
     *,
     with_pending: bool = True,
 ) -> Iterator[PolicyEvent]:
-    """All policy events: of pods by name, of deleted pods, of tasks, the PodGroup, and the
-    deadline.
+    """All policy events: of pods by name, of deleted and terminating pods, of tasks, the PodGroup,
+    and the deadline.
 
     O(policy events). ``with_pending``: also events of pending pods, which may be all pods.
     """
@@ -205,9 +205,9 @@ def interrupted(
 
 
 def _of_interrupted(job: Job, pod: core.Pod) -> PolicyEvent | None:
-    """The event of a pod that ended while it was being deleted: it was evicted, like a pod that is
-    gone. It failed by itself if it has such a cause. If it succeeded, it was evicted only if it has
-    that condition, since it may have been deleted after its end."""
+    """The event of a pod that ended while it was being deleted. Like a deleted pod, it was evicted,
+    unless its termination cause shows that it failed by itself. None for a pod that succeeded by
+    itself, since it may have been deleted after its end."""
     member, cause = tasks.Members(job).of(pod.metadata.name), termination_causes.of(pod)
     if member is None or termination_causes.has_succeeded(pod):
         return None
@@ -225,8 +225,8 @@ def _of_interrupted(job: Job, pod: core.Pod) -> PolicyEvent | None:
 def unobserved_ends(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
 ) -> frozenset[str]:
-    """Uids of pods of the current attempt that ended while they were being deleted, or are deleted,
-    until this is published."""
+    """Uids of pods of the current attempt that ended while they were being deleted, or are gone, as
+    long as their end is not published."""
     ended = (pod.metadata.uid for pod in interrupted(cache, job, pods))
     return frozenset((*ended, *(uid for uid, _ in _vanished(cache, job, pods))))
 
@@ -252,9 +252,9 @@ def _of_vanished(job: Job, record: event_history.TaskRecord) -> PolicyEvent | No
 def _vanished(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
 ) -> Iterator[tuple[str, event_history.TaskRecord]]:
-    """Pods of the current attempt, with their uids, that are deleted, although their last published
-    state was not final, and that are not known to have succeeded before. O(pods that may differ
-    from their published state).
+    """Deleted pods of the current attempt, with their uids, whose last published state was not
+    final. Pods that had succeeded before their deletion are left out. O(pods that may differ from
+    their published state).
     """
     record = cache.published.of_job(job)
     if record is None:

@@ -11,8 +11,9 @@ lost one.
 *Status is the write-ahead log.* State that cannot be derived from pods (phase, version, retries,
 restarted parts, delayed actions, results of an array) is in the job's status. A decision is a
 status write on the resourceVersion that it was derived from, and no other command in the same stage
-depends on it; its effects are planned by a later reconcile, once the write is in the cache. A
-decision that a crash before the write loses is made again. A crash after it loses nothing.
+depends on it; its effects are planned by a later reconcile, once the write is in the cache. A crash
+before the write loses the decision, and the next reconcile makes it again; a crash after the write
+loses nothing.
 
 *Effects are idempotent.* Names of pods and objects are derived from the job, deletions name a uid,
 and patches test the values that they replace. A crash between any two commands, and a repetition of
@@ -132,7 +133,7 @@ def _decide(
 def _needs_values(plan: commands.Plan) -> bool:
     """Whether the plan may depend on values that the topics leave out: it creates an object other
     than the PodGroup, or records an Event about what prevents that. A status write does not depend
-    on these values, and the response to it completes the job."""
+    on these values, and its response contains them."""
     return any(
         isinstance(command, commands.RecordEvent | commands.PlanPods)
         or (isinstance(command, commands.Create) and command.kind is not kinds.POD_GROUPS)
@@ -144,8 +145,8 @@ def _needs_values(plan: commands.Plan) -> bool:
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """The time at which to reconcile the job even if nothing changes: the end of its time to live,
     its deadline, the due time of a delayed policy, or the end of a back-off. Always after ``now``:
-    the plan of ``now`` covers earlier times, and what it left waits for a change, such as the end
-    of the last pod of a restart.
+    the plan of ``now`` covers earlier times, and whatever it could not do yet waits for a change,
+    such as the end of the last pod of a restart.
     """
     job = cache.job(key)
     if job is None or not cache.is_ours(job) or cache.is_terminating(job):

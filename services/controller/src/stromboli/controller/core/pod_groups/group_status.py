@@ -2,9 +2,9 @@
 
 Phase and counts are derived from the members' states and the scheduler's explanation, as in
 Volcano, and written on change only. The scheduler publishes a new explanation whenever a number in
-it changes. Therefore a condition of which only the text changed is written at most once in
-``EXPLAIN_EVERY``, and the pods' conditions and the Events are derived from the PodGroup's
-condition. So a long queue costs few requests.
+it changes. Therefore a condition is written at most once in ``EXPLAIN_EVERY`` if only its text
+changed, and the pods' conditions and the Events are derived from the PodGroup's condition. So a
+long queue costs few requests.
 
 Unlike in Volcano, a condition that no longer holds is set False.
 """
@@ -63,8 +63,8 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """The time at which a delayed text of a condition, or the conditions of the pods, may be
-    written."""
+    """The time at which to write a delayed text of a condition or the conditions of the pods, or at
+    which to clear the condition about an eviction cycle."""
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.due(cache, key, now)

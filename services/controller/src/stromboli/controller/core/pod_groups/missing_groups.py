@@ -14,8 +14,8 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
 
 WARNED_AFTER = timedelta(seconds=30)
-"""How long a pod waits for its PodGroup before its Warning: the time that an operator needs to
-restart."""
+"""How long a pod waits for its PodGroup before it gets a Warning: long enough for the controller
+that creates the PodGroup to restart."""
 MAX_WARNED = 100
 """Maximum number of pods of one PodGroup that get a Warning."""
 
@@ -25,7 +25,7 @@ def warnings(cache: controller_cache.ControllerCache, key: str, now: datetime) -
     name = key.partition("/")[2]
     why = (
         f"the pod waits for PodGroup {name}, which does not exist: create it, or remove the "
-        f"annotation {keys.GROUP_NAME}, and one is created for the pod"
+        f"annotation {keys.GROUP_NAME}; then Stromboli creates one for the pod"
     )
     stage = tuple(
         commands.event_about(kinds.PODS, pod, "Warning", "NoPodGroup", why, now)
@@ -43,8 +43,8 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 def _waiting(
     cache: controller_cache.ControllerCache, key: str
 ) -> Iterator[tuple[datetime, core.Pod]]:
-    """Pods with the times of their Warnings. Excludes PodGroups that this controller created, which
-    are restored instead."""
+    """Pods with the times of their Warnings. Excludes pods of PodGroups that this controller
+    creates: it restores these PodGroups instead."""
     if cache.state(kinds.POD_GROUPS, key) is not None:
         return
     for pod in cache.members(key)[:MAX_WARNED]:

@@ -106,8 +106,8 @@ def adjust(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> commands.Stage:
     """The patch that updates the PodGroup to a changed job. It never changes the queue: a decision
-    about the PodGroup may be in flight, so a job that moves gets a new one (``lifecycle``). Of the
-    annotations it changes only the estimated run time, which follows the time limit."""
+    about the PodGroup may be in flight, so a job that moves gets a new one (``lifecycle``). The
+    only annotation that it changes is the estimated run time, which follows the time limit."""
     wanted, pod_group_spec = desired_spec(cache, job), group.spec
     member = {**(pod_group_spec.min_task_member or {}), **(wanted.min_task_member or {})}
     fields = {
@@ -138,8 +138,9 @@ def is_of_earlier_version(job: Job, group: scheduling.PodGroup) -> bool:
 def is_in_other_queue(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> bool:
-    """Whether the job's queue changed since this PodGroup of its current version was created. One
-    without a version is Volcano's, which may be in the queue of its namespace instead."""
+    """Whether the job's queue changed since this PodGroup of its current version was created. A
+    PodGroup without a version was created by Volcano and may be in the queue of its namespace
+    instead; it counts as unchanged."""
     has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
     if not has_version or is_of_earlier_version(job, group) or cache.is_terminating(group):
         return False
@@ -147,8 +148,8 @@ def is_in_other_queue(
 
 
 def was_admitted(group: scheduling.PodGroup, decision: str) -> bool:
-    """Whether this decision has admitted the group to its queue. Then it has been executed, even if
-    the group is Pending again."""
+    """Whether this decision has admitted the group to its queue. If so, the decision was executed,
+    even if the group is Pending again."""
     return decision in _entries(group)
 
 
@@ -157,9 +158,9 @@ def _entries(group: scheduling.PodGroup) -> list[str]:
 
 
 def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
-    """The patch that sets phase Inqueue, from which on pods may be created, and records the
-    decision's id in the same write. Its precondition is the resourceVersion that was read, since a
-    newer version may already record the decision.
+    """The patch that sets phase Inqueue, in which pods may be created, and records the decision's
+    id in the same write. Its precondition is the resourceVersion that was read, since a newer
+    version may already record the decision.
     """
     entries = [*_entries(group), decision][-ENTRIES_NOTED:]
     noted = {"annotations": {keys.DECISION: " ".join(entries)}}

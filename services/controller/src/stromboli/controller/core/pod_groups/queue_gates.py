@@ -1,9 +1,9 @@
 """Removes the scheduling gate with which pods wait for their queue.
 
-A pod that requests it by annotation gets the gate from the webhook of pods, if the operator has
-enabled it (``queueGates``): autoscalers take no notice of gated pods. The gate is removed from all
-members once the queue has admitted the gang. Volcano's scheduler removes it pod by pod, when the
-queue has room for the pod.
+A pod that requests it by annotation gets the gate from the pod webhook, if the operator has enabled
+it (``queueGates``): autoscalers take no notice of gated pods. The gate is removed from all members
+once the queue has admitted the gang. Volcano's scheduler removes it pod by pod, when the queue has
+room for the pod.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,8 @@ def removals(
     group: PodGroup,
     members: pod_group_members.Members,
 ) -> Iterator[commands.Patch]:
-    """The patches that remove the gate from members which have no other one. O(these members)."""
+    """The patches that remove the gate from members that have no other gate. O(member states +
+    these members)."""
     if not cache.is_enqueued(group):
         return
     gated = [

@@ -2,8 +2,9 @@
 a read-only volume of each copy.
 
 The volume of a copy is a ``hostPath`` of the type ``Directory``: a kubelet starts no container
-before the directory exists, and a cache creates it with a complete and verified copy. A data set of
-Fluid is the claim of that name, which Fluid creates in the namespace of the data set.
+before the directory exists, and a cache creates it only together with a complete, verified copy. A
+Fluid data set is mounted from the claim of the same name, which Fluid creates in the namespace of
+the data set.
 """
 
 import hashlib

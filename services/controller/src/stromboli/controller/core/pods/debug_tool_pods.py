@@ -107,8 +107,8 @@ def _withdrawn(
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    """The commands that create the objects other than pods of the requested tools that the status
-    names."""
+    """The commands that create the objects, other than pods, of those requested tools that the
+    status names."""
     for request in debug_tools.requested_tools(job):
         if _is_named(job, request):
             yield from _objects(cache, job, request)
@@ -136,8 +136,8 @@ def removals(job: Job, wanted: Sequence[str]) -> Iterator[commands.Delete]:
 
 
 def controlled(job: Job) -> dict[str, str]:
-    """The entries of ``controlledResources`` once the commands of ``creations`` are executed. A
-    tool that the status does not name yet has an empty one."""
+    """The entries of ``controlledResources`` once the commands of ``creations`` are executed. The
+    value is empty for a tool that the status does not name yet."""
     return {
         CONTROLLED + request.tool: request.tool if _is_named(job, request) else ""
         for request in debug_tools.requested_tools(job)

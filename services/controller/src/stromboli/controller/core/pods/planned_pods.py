@@ -2,7 +2,7 @@
 
 While the PodGroup is created, the complete body of the first pod of each task is sent as a dry run
 with a node. The responses are the plan: requests, tolerations, priority and all other fields after
-defaulting, webhooks and policies. The rules are in docs/decisions.
+defaulting, webhooks and policies. The rules are in docs/decisions/0044-pods-created-bound.md.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ lists them."""
 
 
 def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
-    """Whether a plan is to be published before the job's PodGroup is created. O(tasks)."""
+    """Whether to publish a plan before the job's PodGroup is created. O(tasks)."""
     known = cache.plans.of(pods.group_key(job))
     if known is not None and known.version == job.status.version:
         return False
@@ -39,8 +39,8 @@ def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
 def exclusion_of(
     cache: controller_cache.ControllerCache, namespace: str, labels: Mapping[str, str]
 ) -> str:
-    """The webhook or policy because of which pods with these labels are created pending; empty if
-    there is none. O(webhooks)."""
+    """The name of the webhook or policy that makes the controller create pods with these labels
+    pending; empty if there is none. O(webhooks)."""
     known = cache.plans.admission
     if known is None:
         return ""
@@ -155,7 +155,7 @@ def _likeness(job: Job, task: TaskSpec, body: bytes) -> str:
 
 
 def as_answered(run: commands.DryRun, spec: core.PodSpec, node: str) -> core.Pod:
-    """The pod of a dry run with the remembered spec of an equal one."""
+    """The pod of a dry run, with the cached spec of the answer to an equal dry run."""
     requested = kinds.PODS.decode(run.body)
     return core.Pod(metadata=requested.metadata, spec=msgspec.structs.replace(spec, node_name=node))
 
@@ -231,8 +231,8 @@ def is_as_planned(pod: core.Pod, of: plans.PlannedTask) -> bool:
 def outdated(
     cache: controller_cache.ControllerCache, key: str, job: Job | None
 ) -> Iterator[commands.WithdrawPlan]:
-    """Withdraw plans that no session will use: the job is finished or has another version, or its
-    gang has left its queue."""
+    """Withdraw plans that no session will use: the job is gone, is stopping or has another version,
+    or its gang was admitted to its queue and no decision is creating its pods."""
     for known in cache.plans.of_job(key):
         is_current = job is not None and known.job_uid == job.metadata.uid
         if is_current and job is not None and not cache.is_terminating(job):

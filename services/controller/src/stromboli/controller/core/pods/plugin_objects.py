@@ -19,7 +19,8 @@ from stromboli.shared.api.batch import Job
 from stromboli.shared.jobspec import job_plugins
 
 PLUGIN = "plugin-"
-"""Keys of ``controlledResources``: ``plugin-<name>``, as long as the plugin's objects exist."""
+"""Prefix of the keys of plugins in ``controlledResources``: a plugin has a key while its objects
+exist."""
 DIGEST = keys.PREFIX + "digest-"
 """Prefix of further keys of ``controlledResources``, whose values are digests of the inputs of a
 plugin's objects."""
@@ -89,8 +90,8 @@ def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Creat
 
 
 def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete]:
-    """Delete the objects of the plugins that the status lists. If a plugin fails and so names no
-    objects, its objects are deleted with the job."""
+    """Delete the objects of the plugins that the status lists. If a plugin fails, no object is
+    deleted here; all are deleted with the job."""
     try:
         additions = _additions(job, plugins)
     except PluginFailedError:

@@ -46,7 +46,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> I
     """The reasons that keep the job Pending until a user changes it."""
     refusals = list(revalidation.refusals(job))
     for violation in refusals:
-        yield Blocker("Refused", f"{violation.message}; so no pod is created")
+        yield Blocker("Refused", f"{violation.message}; no pod is created")
     if not refusals:  # no host list can be created for a job that is too large
         for message in plugin_objects.blockers(job, plugins):
             yield Blocker("PluginError", message)
@@ -89,7 +89,7 @@ def create(
 ) -> commands.Create:
     """The command that creates one pod of a job without blockers, as attempt ``attempt`` of its
     task and index. ``data_root``: the directory of the nodes' caches of data sets. ``node``: the
-    node of a planned pod, and ``annotations`` that go with it; plugins do not see either.
+    node of a planned pod, and ``annotations`` that go with it; plugins see neither.
     """
     template = member.task.template
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}

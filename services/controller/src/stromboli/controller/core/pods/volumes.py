@@ -16,7 +16,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job, VolumeSpec
 
 CONTROLLED = "volume-pvc-"
-"""Keys of ``controlledResources``: a claim's name, while the job uses it."""
+"""Prefix of the keys of claims in ``controlledResources``; the value is the claim's name."""
 _NO_CLAIM = (b"", b"null")
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SUFFIX_LENGTH = 12

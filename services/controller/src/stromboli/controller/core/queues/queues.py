@@ -117,7 +117,7 @@ def _waits(cache: controller_cache.ControllerCache, queue: Queue, action: str) -
     above = _state_above(cache, queue)
     if action != "OpenQueue" or above not in queue_states.SHUT:
         return ""
-    return f"its parent queue {queue.spec.parent!r} is {above}; open the parent first"
+    return f"the parent queue {queue.spec.parent!r} is {above}; open it first"
 
 
 # State

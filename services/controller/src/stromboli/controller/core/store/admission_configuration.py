@@ -5,11 +5,11 @@ Three conditions have to be met. First, the policy that protects the annotations
 force (``stromboli.shared.jobspec.policies.pod_annotations``): the id of a decision on a pod counts
 as proof that the decision was executed. Second, no webhook or policy changes the pods after their
 plan, since it might change the created pod differently from the dry run. A setting lists the
-webhooks and policies that change equal pods equally. Third, no webhook or policy judges Bindings: a
-pod that is created with its node has no Binding, and would evade the webhook or policy.
+webhooks and policies that change equal pods equally. Third, no webhook or policy intercepts
+Bindings: a pod that is created with its node has no Binding, and would evade the webhook or policy.
 
-A webhook or policy may judge the update of a PodGroup that admits the PodGroup to its queue. Then
-the pods are created after this update; otherwise the controller requests both at once.
+A webhook or policy may intercept the update of a PodGroup that admits the PodGroup to its queue.
+Then the pods are created after this update; otherwise the controller requests both concurrently.
 
 Whatever cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
 configuration that cannot be read.
@@ -27,11 +27,12 @@ from stromboli.shared.jobspec.policies import pod_annotations
 OWN = "mutate.pods.stromboli.sh"
 """The webhook of our admission service for resource groups: it changes equal pods equally."""
 OWN_SUFFIX = ".stromboli.sh"
-"""Our webhooks and policies of PodGroups: they do not judge PodGroups that we create for jobs."""
+"""Suffix of the names of our webhooks and policies: they let PodGroups pass that we create for
+jobs."""
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of request, as the values of a rule that match it."""
+    """A kind of request: the values in a rule that match it."""
 
     group: str = ""
     version: str = "v1"
@@ -87,8 +88,8 @@ class _Policy(meta.Object, frozen=True, kw_only=True):
 
 
 class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook or policy because of which the pods that it selects are created pending: it may
-    change new pods and is not declared deterministic by a setting, or it judges Bindings."""
+    """A webhook or policy that makes the controller create the selected pods pending: it may change
+    new pods and is not declared deterministic by a setting, or it intercepts Bindings."""
 
     name: str
     namespaces: core.LabelSelector = core.LabelSelector()
@@ -98,9 +99,9 @@ class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
 class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluated configuration. ``problem``: why no pod may be created with its node; empty if
     some may. ``is_protected``: whether the policy that protects the annotations exists, in force or
-    not. ``changes_pods``: whether a webhook or policy may change new pods, also one that changes
-    equal pods equally. ``judges_admissions``: whether a webhook or policy of others may reject the
-    update that admits a PodGroup to its queue."""
+    not. ``changes_pods``: whether a webhook or policy may change new pods, including one that
+    changes equal pods equally. ``judges_admissions``: whether a webhook or policy of others may
+    reject the update that admits a PodGroup to its queue."""
 
     problem: str = ""
     is_protected: bool = True
@@ -160,7 +161,7 @@ def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionCo
 
 
 def _judges(listed: Listed, requests: _Request) -> Iterator[Exclusion]:
-    """The webhooks and policies, mutating or not, that may reject such a request."""
+    """The webhooks and policies, mutating or not, that may reject a request of this kind."""
     yield from _of_webhooks((*listed.webhooks, *listed.validating_webhooks), requests)
     yield from _of_policies((*listed.mutating_policies, *listed.validating_policies), requests)
 
@@ -185,7 +186,7 @@ def _of_policies(raw: Iterable[bytes], requests: _Request) -> Iterator[Exclusion
 
 
 def _exclusion(name: str, selectors: _Webhook | _Constraints, requests: _Request) -> Exclusion:
-    # The object of a request for a Binding is the Binding, whose labels are not known before.
+    # The object of such a request is the Binding, and its labels are not known in advance.
     every = core.LabelSelector()
     return Exclusion(
         name=name,

@@ -16,7 +16,7 @@ events after them. Rules:
 4. *Replay converges.* Each event sets the values that it names, or raises a maximum, so replaying
    events that a chunk already contains, up to the end of the log, gives the same history.
 5. *Overlap.* The previous leader received responses to its deletions before the snapshot topics
-   showed them. Events of the last ``OVERLAP`` are therefore replayed in any case.
+   showed them. Events of the last ``OVERLAP`` are therefore always replayed.
 6. *A record of a fenced writer* may hide a valid record of the same key that compaction removed. A
    state with such a key is discarded. So is a state whose position names other topics (by id) or
    events beyond the end of the log. Without a state, the leader reads all events and writes all
@@ -274,7 +274,7 @@ class BatchState:
         )
 
     def _drop_spans(self, now: datetime) -> None:
-        """Drop the spans that need no replay; the last one contains the epoch."""
+        """Drop the spans that need no replay; the last one is kept for its epoch."""
         while len(self._spans) > 1 and self._spans[0].last_at <= now - OVERLAP:
             self._spans.popleft()
 

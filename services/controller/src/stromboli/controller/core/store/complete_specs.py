@@ -32,8 +32,8 @@ class CompleteSpecs:
     def observe(
         self, objects: snapshot.Snapshot, kind: kinds.Kind[Any], read: meta.Object
     ) -> snapshot.Change | None:
-        """Apply an object as the API server returned it. Completes the cached object if that is not
-        older."""
+        """Apply an object as the API server returned it. If the cached object is at least as new,
+        it is completed instead, provided that its spec has the same generation."""
         self.note(read)
         change = objects.observe(kind, read)
         if change is not None:

@@ -89,8 +89,8 @@ class ControllerCache:
         """The sources of HyperNodes that the operator configured, by name."""
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
         self.derived: dict[tuple[str, str], Any] = {}
-        """Namespace and uid of a job -> its ``job_pods.JobPods``; below, ``pods.Blocker``s."""
         self.blockers: dict[tuple[str, str], tuple[batch.Job, tuple[Any, ...]]] = {}
+        """By namespace and uid of a job: its ``JobPods``; the job with its ``pods.Blocker``s."""
         self._changed: dict[tuple[str, str], set[str]] = {}
         self._deleting, self._enqueuing = set[str](), set[str]()
         self._recorded = recorded_events.RecordedEvents()
@@ -184,7 +184,7 @@ class ControllerCache:
         return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
     def explained(self, pod_group: scheduling.PodGroup) -> explanations.Explanation | None:
-        """The explanation why the PodGroup (of this uid) is pending; None if it is not."""
+        """Why the PodGroup (of this uid) is pending; None if there is no explanation."""
         return self._explanations.of(pod_group)
 
     def is_ours(self, job: batch.Job) -> bool:
@@ -307,7 +307,7 @@ class ControllerCache:
         return self._touched(kind, key, state)
 
     def mark_recorded(self, event: commands.RecordEvent) -> None:
-        """Note that the Event was queued at the recorder."""
+        """Note that the Event was handed to the recorder."""
         self._recorded.mark(event)
 
     def note_answer(

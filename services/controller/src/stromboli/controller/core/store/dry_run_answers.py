@@ -1,17 +1,16 @@
-"""Answers of the API server to dry runs of pods, remembered for pods that are equal but for their
-names.
+"""Cached answers of the API server to dry runs of pods, for pods that differ only in their names.
 
-A repeated submission needs no dry run: its plan is derived from the remembered answer. Rules:
+A repeated submission needs no dry run: its plan is derived from the cached answer. Rules:
 
-1. Only the spec of the answer is remembered, and only where no webhook or policy changes new pods:
-   then it depends on the namespace, the requested spec, the template's labels and annotations, and
+1. Only the spec of the answer is cached, and only if no webhook or policy changes new pods: then
+   the spec depends on the namespace, the requested spec, the template's labels and annotations, and
    objects that rarely change (limit ranges, priority classes, runtime classes, service accounts).
    Namespace and request are part of the key.
 2. An answer is used for ``REMEMBERED`` after its dry run.
-3. What rules 1 and 2 miss is found like a dry run that was wrong: each created pod is compared with
-   its plan. The first difference drops the answers with that spec, since an object may have
-   changed. The next one disables plans of the spec, as does a difference that no remembered answer
-   can explain (``differs``).
+3. An outdated answer is detected like a wrong dry run: each created pod is compared with its plan.
+   The first difference drops the answers with that spec, since an object may have changed. The next
+   difference disables plans of the spec, as does a difference that no cached answer can explain
+   (``differs``).
 """
 
 from collections import OrderedDict
@@ -44,15 +43,15 @@ class DryRunAnswers:
         self._dropped: set[str] = set()
 
     def note(self, likeness: str, spec: core.PodSpec, digest: str, now: datetime) -> None:
-        """Remember the spec in an answer, with the digest that identifies it in ``differs``."""
+        """Cache the spec of an answer, with the digest that identifies it in ``differs``."""
         self._answers.pop(likeness, None)
         self._answers[likeness] = _Answer(spec, digest, now)
         if len(self._answers) > MOST_ANSWERS:
             self._answers.popitem(last=False)
 
     def of(self, likeness: str, now: datetime) -> core.PodSpec | None:
-        """The spec that the API server answered to an equal request; None if it is not known, or
-        not for sure any more."""
+        """The spec in the API server's answer to an equal request; None if there is no answer or it
+        is too old."""
         answer = self._answers.get(likeness)
         if answer is None:
             return None
@@ -63,8 +62,9 @@ class DryRunAnswers:
         return answer.spec
 
     def differs(self, digest: str) -> bool:
-        """Note that a created pod differs from the plan with this spec. Returns whether the answers
-        explain it: the spec was taken from one of them, for the first time."""
+        """Note that a created pod differs from the plan with this spec. Returns whether a cached
+        answer explains the difference: the spec was taken from one, and this is its first
+        difference."""
         of_spec = [key for key, answer in self._answers.items() if answer.digest == digest]
         was_used = any(self._answers[key].is_used for key in of_spec)
         for key in of_spec:

@@ -33,8 +33,8 @@ OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 """Final states of a pod: no further event follows."""
 _MOST_ATTEMPTS = 2**31
 MOST_DEPARTURES = 10_000
-"""Maximum number of deleted pods whose cause is kept until their events are read. A standby reads
-both all the time, so it needs those of seconds."""
+"""Maximum number of deleted pods whose end is kept until their events are read. A standby reads
+pods and events continuously, so these are the deletions of a few seconds."""
 LONGEST_TEXT = 253
 """Maximum length in characters of a task's name and a reason in an event. Names of pods and nodes
 are not longer, but annotations may be forged."""
@@ -60,7 +60,7 @@ class TaskRecord(msgspec.Struct, gc=False):
 
     @property
     def end(self) -> str:
-        """How the deleted pod had ended by itself before, which is not published; else empty."""
+        """The final phase of a deleted pod that had ended by itself before; else empty."""
         return "" if self.last is None else termination_causes.end(self.last)
 
 
@@ -74,8 +74,7 @@ class JobHistory(msgspec.Struct):
     attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
     """Task -> the highest attempt of each index so far, 0 for none, including deleted pods. Takes
     four bytes for each index. It is cleared when the job finishes; later events of its pods are
-    counted again, so that events that are applied twice, the second time in a later phase, change
-    nothing."""
+    counted again in any phase, so that a replay of events gives the same history."""
     has_had_pods: bool = False
     object_version: int = 0
     """The resourceVersion of the job at the last published phase."""
@@ -115,8 +114,8 @@ class EventHistory:
         """Pod uid -> how it ended, until all events of previous leaders are read: the pods'
         topic may be ahead of them. None afterwards."""
         self.loaded: dict[str, set[str]] = {}
-        """Jobs with events of previous leaders, until the cache is known to be as new as these
-        events. The values are the uids of the objects that were read to verify that."""
+        """Jobs with events of previous leaders, until it is verified that the cache is as new as
+        these events. The values are the uids of the objects that were read to verify it."""
 
     def load(self, message: msgspec.Struct) -> None:
         """Apply an event of a previous leader."""
@@ -175,8 +174,8 @@ class EventHistory:
                 pass
 
     def of_job(self, job: batch_api.Job) -> JobHistory | None:
-        """What was published about the job; None if nothing was, also if it was about an earlier
-        job of its name."""
+        """What was published about the job; None if nothing was, or only about an earlier job of
+        its name."""
         history = self.jobs.get(job.metadata.key)
         return history if history is not None and history.uid == job.metadata.uid else None
 
@@ -197,15 +196,15 @@ class EventHistory:
                 yield uid, task.pod
 
     def departed(self, job: batch_api.Job) -> Iterator[core.Pod]:
-        """The deleted pods of the job, without their specs, that had ended by themselves before,
-        which is not published. O(published pods)."""
+        """The deleted pods of the job, without their specs, that had ended by themselves before, as
+        long as their end is not published. O(published pods)."""
         history = self.of_job(job) or JobHistory(job.metadata.uid)
         for task in (history.unsure | history.tasks).values():
             if task.last is not None and task.end and task.state not in OVER:
                 yield task.last
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """Record how a deleted pod ended, since no reconcile may have observed that."""
+        """Record how a deleted pod ended, in case no reconcile has observed it."""
         if not job or not isinstance(gone, core.Pod):
             return
         if not termination_causes.of(gone) and not termination_causes.end(gone):
@@ -220,8 +219,8 @@ class EventHistory:
             self._departures.popitem(last=False)
 
     def finish_loading(self) -> None:
-        """Note that all events of previous leaders are applied: how pods ended that were deleted
-        before their events were read is recorded."""
+        """Note that all events of previous leaders are applied. Records how those pods ended that
+        were deleted before their events were read."""
         departures, self._departures = self._departures, None
         for uid, departure in (departures or {}).items():
             self._set_end(uid, departure)
@@ -335,8 +334,8 @@ def due_tasks(
 def concerns_policies(
     job: batch_api.Job, command: commands.Command, interrupted: Container[str] = ()
 ) -> bool:
-    """Whether the command publishes the end of a pod that was not caused by a restart of its job:
-    that it is gone, or ended unobserved. ``interrupted``: uids of the latter."""
+    """Whether the command publishes the end of a pod to which policies react: no restart of its job
+    ended the pod, and it is gone or is in ``interrupted`` (uids of pods with unobserved ends)."""
     history = command.message if isinstance(command, commands.Publish) else None
     return (
         isinstance(history, batch.TaskChanged)

@@ -77,8 +77,8 @@ class JobPlans:
         return self._unplannable.get(job_uid) == version
 
     def differs(self, spec_digest: str) -> None:
-        """Note that a created pod differs from its plan. If no remembered answer explains that, the
-        API server changes created pods differently from the dry run, and pods of this spec are not
+        """Note that a created pod differs from its plan. If no cached answer explains that, the API
+        server changes created pods differently from the dry run, and pods of this spec are not
         planned again."""
         if self.answers.differs(spec_digest):
             return

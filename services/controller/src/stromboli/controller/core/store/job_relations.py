@@ -74,15 +74,16 @@ def creators(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
 
 
 def flows_of_name(objects: snapshot.Snapshot, key: str) -> Iterator[tuple[Maker, str]]:
-    """Flows that may need the name of this job: one that did not create it creates its own once
-    this one is gone."""
+    """Flows that may need the name of this job: a flow that did not create the job creates its own
+    job of this name once this job is gone."""
     for flow in prefixes(key):
         if objects.state(kinds.JOB_FLOWS, flow) is not None:
             yield "flow", flow
 
 
 def prefixes(key: str) -> Iterator[str]:
-    """Keys of the objects that would create a child of this key."""
+    """Keys that an object which creates a child of this key may have: the parts before each
+    hyphen."""
     parts = key.split("-")
     return ("-".join(parts[:end]) for end in range(1, len(parts)))
 

@@ -32,7 +32,7 @@ Members = Mapping[MemberState, Collection[str]]
 
 class _Members(msgspec.Struct, frozen=True, eq=False):
     """The pods of a PodGroup that are in one state. They share one object to save memory: a cluster
-    has 100,000 pods."""
+    may have 100,000 pods."""
 
     group: str
     state: MemberState

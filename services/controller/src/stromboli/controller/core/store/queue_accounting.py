@@ -37,7 +37,7 @@ class QueueAccounting:
         self.max_depth = max_depth
         """The maximum depth of the tree below the root."""
         self.tree = queue_tree.QueueTree()
-        """All queues, each as last readable."""
+        """All queues, each in its last readable version."""
         self._groups: dict[str, dict[str, str]] = {}
         self._queue_of: dict[str, str] = {}
         self._pods: dict[str, _Held] = {}
@@ -140,8 +140,8 @@ class QueueAccounting:
                 yield pod_usage.group
 
     def _shared(self, pod_usage: _Held) -> _Held:
-        """The object of the PodGroup's newest pod, if it is equal: so that equal pods share one
-        object instead of holding 100,000."""
+        """The object of the PodGroup's newest pod, if it is equal, so that 100,000 equal pods share
+        one object."""
         newest = self._newest.get(pod_usage.group)
         if newest == pod_usage:
             return newest

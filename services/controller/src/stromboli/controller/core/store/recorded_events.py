@@ -5,8 +5,8 @@ from datetime import datetime
 from stromboli.controller.core import commands
 
 MAX_RECORDED = 32
-"""Most Events that are remembered per object, so that a lasting problem is written rarely and
-memory is bounded."""
+"""Maximum number of recorded Events that are kept per object, so that a lasting problem is reported
+rarely and memory is bounded."""
 
 
 class RecordedEvents:

@@ -90,8 +90,8 @@ class LabelSource(msgspec.Struct, frozen=True):
 
 
 def _ways(values: Sequence[str | None]) -> Iterator[tuple[str, ...]]:
-    """The paths of values from the top label down to each label, beginning with the lowest
-    label."""
+    """The path of values from the top label down to each label; the path to the lowest label is
+    first."""
     known = []
     for value in values:
         if not value:
@@ -174,7 +174,7 @@ def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
     for word in words:
         key, is_there, value = word.partition("=")
         if not is_there or key.lower() in parameters:
-            raise ValueError(f"{word!r}: write SwitchName=, Nodes= or Switches=, each once at most")
+            raise ValueError(f"{word!r}: write SwitchName=, Nodes= or Switches=, each at most once")
         parameters[key.lower()] = value
     parameters.pop("linkspeed", None)  # carries no topology
     name = parameters.pop("switchname", "") or parameters.pop("blockname", "")
@@ -259,7 +259,7 @@ def labels(config: Mapping[str, Any]) -> LabelSource:
         if not own or HOSTNAME in own:
             raise ValueError(
                 f"networkTopologyTypes: {name} needs labels from the top tier down, "
-                f"of which only the last may be {HOSTNAME}"
+                f"and only the last may be {HOSTNAME}"
             )
         types[name] = own
     if not types:

@@ -18,8 +18,8 @@ from stromboli.shared.formats import indexes
 
 MOST_FAILED_PODS = 100
 MOST_SUCCEEDED_PODS = 200
-"""Limits of finished pods: they use no resources of nodes, but a few kilobytes of memory in each
-watching client."""
+"""Maximum numbers of finished pods that are kept: they use no resources of nodes, but a few
+kilobytes of memory in each watching client."""
 
 _parse = functools.lru_cache(maxsize=4096)(indexes.parse)
 
@@ -51,8 +51,8 @@ def size(job: Job) -> int:
 
 
 def total(job: Job) -> int | None:
-    """The number of indexes that run until they have a result: without those that were cancelled
-    before; None for a job that is not an array. O(runs)."""
+    """The number of indexes that have or will get a result: all except those that were cancelled
+    without one. None for a job that is not an array. O(runs)."""
     if job.spec.array is None:
         return None
     array = job.status.array or ArrayStatus()
@@ -92,12 +92,12 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
 
 
 def unrecorded(job: Job, pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
-    """Pods with a result, or a failed attempt, of their index that the status does not record; none
-    if the job is not an array."""
+    """Pods with a result or a failed attempt of their index that the status does not record yet;
+    none if the job is not an array."""
     if job.spec.array is None:
         return
     # The pod of an index may end before the controller observes that the index is cancelled. That
-    # result counts: the index would run again if the user took the cancellation back.
+    # result counts: the index would run again if the user withdrew the cancellation.
     left = _unfinished(job, job.spec.array)
     cancelled = _asked(job.spec.array.cancelled)
     for pod in pods:
@@ -117,7 +117,7 @@ def unrecorded(job: Job, pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
 
 
 def is_stale(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod is of an attempt of its index that has ended and is counted."""
+    """Whether the pod belongs to an attempt of its index that ended and has been counted."""
     if job.spec.array is None:
         return False
     array = job.status.array or ArrayStatus()

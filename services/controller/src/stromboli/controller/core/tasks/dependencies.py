@@ -34,7 +34,7 @@ def problem(job: Job) -> str:
     wanted = {task.name: needs(task) for task in tasks.specs(job)}
     missing = sorted({name for of in wanted.values() for name in of} - wanted.keys())
     if missing:
-        return f"dependsOn names {', '.join(missing)}, which is not a task of the job"
+        return f"dependsOn names tasks that the job does not have: {', '.join(missing)}"
     waiting = dependency_cycles.members_of_cycles(wanted)
     return f"tasks wait for each other: {', '.join(sorted(waiting))}" if waiting else ""
 
@@ -71,8 +71,8 @@ def gang(job: Job, released: frozenset[str]) -> int:
     """How many pods must run together while only these tasks are released.
 
     The minimums of tasks that are not released are subtracted from the job's ``minAvailable``. The
-    result is at least the sum of the released tasks' minimums, at most ``minAvailable`` and the
-    number of their replicas.
+    result is at least the sum of the released tasks' minimums, but never more than ``minAvailable``
+    or the number of their replicas.
     """
     requested = tasks.min_available(job)
     specs = tasks.specs(job)

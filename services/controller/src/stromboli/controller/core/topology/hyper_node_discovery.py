@@ -51,8 +51,8 @@ def reconcile(cache: controller_cache.ControllerCache, source: str, now: datetim
 
 
 def due(cache: controller_cache.ControllerCache, source: str, now: datetime) -> datetime | None:
-    """When to reconcile the source again: repeatedly until all kinds are synced, since a sync adds
-    no key."""
+    """When to reconcile the source again: repeatedly until all kinds are synced, since the end of a
+    sync triggers no reconcile."""
     if source not in cache.discovery or _is_whole(cache):
         return None
     return now + LOOK_AGAIN

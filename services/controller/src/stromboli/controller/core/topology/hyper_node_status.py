@@ -1,7 +1,7 @@
 """The status of HyperNodes: the number of nodes, and invalid members.
 
-Nodes are counted at every tier, as the scheduler counts them: a node that is in two HyperNodes of
-which neither contains the other counts in neither. The status is written on change only.
+Nodes are counted at every tier, as the scheduler counts them: a node in two HyperNodes that are not
+nested counts in neither. The status is written on change only.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from stromboli.shared.api import core, kinds, topology
 
 READY = "Ready"
 LONGEST_MESSAGE = 1000
-"""Maximum length of a condition's message in characters; a longer one (of a thousand missing
-members) is cut."""
+"""Maximum length of a condition's message in characters; a longer one, such as a list of a thousand
+missing members, is cut."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
@@ -47,7 +47,7 @@ def _conditions(
     if wrong:
         status, reason, message = "False", "WrongMembers", "; ".join(wrong)
     elif not nodes:
-        status, reason, message = "False", "NoNodes", "its members match no existing node"
+        status, reason, message = "False", "NoNodes", "no member matches an existing node"
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 3] + "..."
     before = next((it for it in hyper_node.status.conditions if it.type == READY), None)

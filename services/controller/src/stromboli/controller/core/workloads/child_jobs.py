@@ -1,4 +1,4 @@
-"""Child jobs: jobs that flows and crons create, with unchanged specs.
+"""Child jobs: jobs that flows and crons create.
 
 **No job is created from an outdated cache.** Before a job is created, its owner's status is written
 with the owner's resourceVersion as the precondition, even if nothing in it changes. If the cache is
@@ -37,16 +37,17 @@ def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool
 
 
 def is_flow_ours(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> bool:
-    """Whether this controller creates the jobs of the flow: no template of it names another
-    scheduler. Once a job of the flow was started, any template of it may be deleted."""
+    """Whether this controller creates the jobs of the flow: no template of the flow names another
+    scheduler. Until the first job is started, a missing template counts as one that names no
+    scheduler; afterwards templates may be deleted."""
     if unknown_templates(cache, job_flow) and not _has_started(cache, job_flow):
         return is_ours(cache, {}) and _are_known_ours(cache, job_flow)
     return _are_known_ours(cache, job_flow)
 
 
 def unknown_templates(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> list[str]:
-    """Keys of templates that do not exist and of which no job was started, in a flow whose other
-    jobs, at least one, are ours; else none."""
+    """Keys of missing templates from which no job was started. Empty unless the flow has other jobs
+    and all of them are ours."""
     entries = [it for it in job_flow.spec.flows if _current_spec(cache, job_flow, it) is None]
     started = {it.name for it in job_flow.status.job_status_list}
     missing = [it.name for it in entries if flow_job_name(job_flow, it.name) not in started]
@@ -69,8 +70,8 @@ def _has_started(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> 
 def _current_spec(
     cache: controller_cache.ControllerCache, job_flow: JobFlow, entry: flow.Flow
 ) -> dict[str, Any] | None:
-    """The spec that names the scheduler of a flow's job: the template's with the patch, else the
-    job's, else the patch, if it names one; None if there is none of them."""
+    """The spec that names the scheduler of a flow's job: the template with the patch; without a
+    template, the existing job's; without both, the patch if it names a scheduler; else None."""
     namespace, name = job_flow.metadata.namespace, flow_job_name(job_flow, entry.name)
     template = cache.get(kinds.JOB_TEMPLATES, f"{namespace}/{entry.name}")
     job = cache.job(f"{namespace}/{name}")
@@ -213,7 +214,8 @@ def status_first(
     status: flow.CronJobStatus | flow.JobFlowStatus,
     *effects: commands.Stage,
 ) -> commands.Plan:
-    """Two stages: the status write, then the commands that depend on it."""
+    """The status write, then the stages that depend on it. The write is left out if the status is
+    unchanged and no object is created."""
     makes = any(isinstance(it, commands.Create) for stage in effects for it in stage)
     write: commands.Stage = ()
     if makes or status != before.status:

@@ -147,7 +147,8 @@ def _lateness(
     missed = schedule.last_until(cron_state.served, now)
     if missed is not None and _due_now(cron_state, schedule, now) is None:
         why = (
-            f"no job was started at {_text(cron, missed)}: its deadline of {deadline} s has passed"
+            f"no job was started at {_text(cron, missed)}: its starting deadline of {deadline} s "
+            "has passed"
         )
         yield _about(cron, "Warning", "MissSchedule", why, now)
     elif missed is not None and schedule.count(cron_state.served, now) > schedules.MOST_MISSED:

@@ -26,8 +26,8 @@ from stromboli.shared.jobspec.validation import flows as rules
 FINAL = ("Succeed", "Failed")
 LONGEST_LABEL = 63
 MOST_PHASES = 100
-"""Recorded phases of a job: one that is preempted or suspended for weeks enters thousands, and the
-status of its flow would exceed what the API server stores."""
+"""Maximum number of recorded phases of a job. A job that is preempted or suspended for weeks goes
+through thousands of phases, and the flow's status would become too large for the API server."""
 LISTS = {
     "Pending": "pending_jobs",
     "Running": "running_jobs",
@@ -42,7 +42,8 @@ listed as unknown."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One job of a flow: its spec, its job, and its recorded state."""
+    """One entry of a flow, with the name of its job, the job if it exists, and its recorded
+    state."""
 
     entry: flow.Flow
     name: str
@@ -189,7 +190,7 @@ def _questions(
 
 
 def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
-    """Jobs that do not exist yet, each with the dependencies of it that are in the flow."""
+    """Members whose jobs do not exist yet, each with its dependencies that are in the flow."""
     by_name = {member.entry.name: member for member in members}
     for member in members:
         if member.phase is None:
@@ -241,7 +242,7 @@ def _made(job_flow: JobFlow, members: list[Member], now: datetime) -> Iterator[c
 
 
 def _is_to_be_cleared(job_flow: JobFlow) -> bool:
-    """Whether the jobs are to be deleted: the recorded phase is Succeed. So the status is written
+    """Whether the jobs must be deleted. It depends on the recorded phase, so the status is written
     before any deletion."""
     return job_flow.spec.job_retain_policy == "delete" and job_flow.status.state.phase == "Succeed"
 
