@@ -46,8 +46,9 @@ def find(
     directory: Path | None = None,
     argument: str = "from the argument url",
 ) -> Address:
-    """The address in force. ``directory``: by default the working directory; ``argument``: the
-    origin of ``explicit_url``. Raises InvalidArgumentError for one that is no URL, SettingError."""
+    """The address to connect to. ``directory``: by default the working directory; ``argument``:
+    the origin of ``explicit_url``, for errors. Raises InvalidArgumentError for a text that is not
+    a URL, and SettingError."""
     if explicit_url:
         return checked(explicit_url, argument)
     if named := environment.get(VARIABLE):

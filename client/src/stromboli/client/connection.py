@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Connection:
-    """Requests to one server, each until its response. ``Client`` describes the arguments."""
+    """Sends requests to one server and waits for each response. ``Client`` describes the
+    arguments."""
 
     def __init__(
         self,
@@ -56,7 +57,8 @@ class Connection:
         self._http.close()
 
     def send(self, call: calls.Call[T]) -> T:
-        """One request, never repeated. Raises ClientError."""
+        """Send a request once, without retries; returns the decoded response. Raises
+        ClientError."""
         response = self._send(call, server.timeout_s(call, self.response_timeout_s))
         kind = response.headers.get("content-type", "")
         answer = calls.answer(call, response.status_code, kind, response.content)
@@ -96,7 +98,7 @@ class Connection:
 
 
 class AsyncConnection:
-    """Requests to one server, awaited. ``AsyncClient`` describes the arguments."""
+    """Sends requests to one server, as coroutines. ``AsyncClient`` describes the arguments."""
 
     def __init__(
         self,
@@ -135,7 +137,8 @@ class AsyncConnection:
         await self._http.aclose()
 
     async def send(self, call: calls.Call[T]) -> T:
-        """One request, never repeated. Raises ClientError."""
+        """Send a request once, without retries; returns the decoded response. Raises
+        ClientError."""
         response = await self._send(call, server.timeout_s(call, self.response_timeout_s))
         kind = response.headers.get("content-type", "")
         answer = calls.answer(call, response.status_code, kind, response.content)

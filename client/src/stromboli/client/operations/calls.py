@@ -68,7 +68,7 @@ def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
             raise _rejection(call, status, decoding.from_json(body, Problem))
     except msgspec.DecodeError as error:
         raise errors.UnreadableError(call.what, str(error)) from None
-    summary = f"{call.method} {call.path} gave {status} {kind or 'nothing'}"
+    summary = f"{call.method} {call.path} returned status {status} with {kind or 'no content'}"
     raise errors.UnreadableError(call.what, summary)
 
 
@@ -91,7 +91,7 @@ def document(submitted: Submitted, namespace: str) -> Document:
     kind = _KINDS.get(type(submitted))
     if kind is None:
         known = ", ".join(sorted(each.__name__ for each in _KINDS))
-        raise TypeError(f"{type(submitted).__name__} is not a supported kind; there are {known}")
+        raise TypeError(f"{type(submitted).__name__} is not a supported kind: use {known}")
     fields = decoding.from_json(msgspec.json.encode(submitted), dict[str, Any])
     place = {"namespace": namespace} if kind.namespaced else {}
     metadata = {**place, **fields.get("metadata", {})}

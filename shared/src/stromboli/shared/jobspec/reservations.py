@@ -39,9 +39,9 @@ def period(spec: reservation.AdvanceReservationSpec) -> Period:
         try:
             end = start + durations.duration(spec.duration)
         except OverflowError:
-            raise ValueError("the period ends after the year 9999") from None
+            raise ValueError("the period ends after the year 9998") from None
     if end > LATEST:
-        raise ValueError("the period ends after the year 9999")
+        raise ValueError("the period ends after the year 9998")
     if end <= start:
         raise ValueError("the period ends before it begins")
     return Period(start, end)
@@ -102,5 +102,6 @@ def evicts_at_start(spec: reservation.AdvanceReservationSpec) -> bool:
 
 
 def evicts_at_end(spec: reservation.AdvanceReservationSpec) -> bool:
-    """Whether pods of the reservation that still run at its end are evicted: by default not."""
+    """Whether pods of the reservation that still run at its end are evicted: by default they
+    continue."""
     return spec.at_end == reservation.EVICT

@@ -2,7 +2,7 @@
 exclusive allocations.
 
 An agent on the node reads the hardware, and the monitor publishes it. Values that could not be read
-are listed in ``unread``, never guessed: an empty field whose reading failed is *unknown*.
+are listed in ``read_failures``, never guessed: an empty field whose reading failed is *unknown*.
 """
 
 import msgspec

@@ -54,7 +54,7 @@ class PodUsage(Message, frozen=True, kw_only=True):
     zero, after its node has restarted; the CPU time of the pod is the sum of all its counters.
     ``cpu_ms``: the CPU time on that counter, in milliseconds. ``max_memory_bytes``: the highest
     measured memory of all processes together, without page cache that can be reclaimed. ``gpu_ms``:
-    the time in which the pod's GPUs were busy, added up over GPUs, since the agent has started;
+    the time in which the pod's GPUs were busy, added up over GPUs, since the agent started;
     ``max_gpu_memory_bytes``: the highest measured memory of its GPUs. Both are None without whole
     GPUs that the agent can measure.
     """
@@ -68,9 +68,9 @@ class PodUsage(Message, frozen=True, kw_only=True):
 
 
 class PodUsageReport(Message, frozen=True, kw_only=True):
-    """An agent's report to the monitor. ``sampler``: identifies this run of the agent, whose times
-    of GPUs begin at zero. ``unknown_pods``: the names (namespace/name) of pods whose uid the agent
-    requests."""
+    """An agent's report to the monitor. ``sampler``: identifies this run of the agent, in which
+    GPU times begin at zero. ``unknown_pods``: the names (namespace/name) of pods whose uids the
+    agent requests."""
 
     sampler: str
     pods: tuple[PodUsage, ...] = ()

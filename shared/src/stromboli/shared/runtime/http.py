@@ -86,7 +86,7 @@ def _prepare(app: Litestar) -> None:
 
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers (``runtime.run`` handles signals) and without its pauses
-    at the end: it looks every 0.1 s whether it should end, and then waits for another 0.1 s."""
+    at the end: uvicorn checks every 0.1 s whether it should end, and then waits another 0.1 s."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

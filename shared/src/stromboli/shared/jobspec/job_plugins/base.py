@@ -52,8 +52,8 @@ class Plugin:
     """Arguments that are ports."""
 
     def argument_values(self, arguments: Sequence[str]) -> Mapping[str, Any]:
-        """The values of all arguments: as given or, if not given, after a parse error or for a port
-        out of range, the defaults."""
+        """The values of all arguments. The default replaces an argument that is absent, that
+        follows a parse error, or that is a port out of range."""
         values = flags.read(arguments, self.defaults).values
         return {
             **values,
@@ -74,7 +74,8 @@ class Plugin:
         if there are none."""
         ignored = flags.read(arguments, self.defaults).ignored
         known = ", ".join(sorted(self.defaults)) or "none"
-        return f"{', '.join(ignored)} ignored as unknown; known are {known}" if ignored else ""
+        text = f"{', '.join(ignored)}: unknown, so ignored; known arguments: {known}"
+        return text if ignored else ""
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod of this job can be created; empty if pods can be created."""

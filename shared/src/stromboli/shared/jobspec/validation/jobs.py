@@ -33,7 +33,10 @@ from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
-CHANGEABLE = "minAvailable, replicas, priorityClassName, activeDeadlineSeconds or array.cancelled"
+CHANGEABLE = (
+    "minAvailable, replicas, priorityClassName, activeDeadlineSeconds, runningEstimate or "
+    "array.cancelled"
+)
 """The mutable fields of an existing job, for messages; and queue, while the job waits."""
 SUSPENDED = ("Aborting", "Aborted")
 WAITS = ("", "Pending", *SUSPENDED)
@@ -305,14 +308,10 @@ def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violati
             continue
         problem = carried[name].problem(arguments or ())
         if problem:
-            yield Violation(path=path, reason=problem, expected="valid arguments")
+            yield Violation(path=path, reason=problem)
         job_problem = carried[name].job_problem(job, arguments or ())
         if job_problem:
-            yield Violation(
-                path=path,
-                reason=job_problem,
-                expected="a job that fulfils the plugin's requirements",
-            )
+            yield Violation(path=path, reason=job_problem)
 
 
 def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:

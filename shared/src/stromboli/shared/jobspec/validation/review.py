@@ -192,9 +192,9 @@ def violations(
     the one to be deleted; ``before`` is the stored object of an update. For an object that exceeds
     a size limit, only that violation is returned.
 
-    An update that does not change the spec has no violation that the stored object has already:
-    otherwise an object that was stored before a rule existed keeps its finalizers and is never
-    deleted.
+    For an update that does not change the spec, violations that the stored object already has are
+    left out. Otherwise the finalizers of an object that was stored before a rule existed could
+    never be removed.
     """
     new_violations = _violations(kind, operation, document, before, known, policy)
     if not new_violations or before is None or document.get("spec") != before.get("spec"):

@@ -111,8 +111,8 @@ def validate_open(
     namespace: str = "",
     submitter: permissions.Submitter | None = None,
 ) -> Iterator[Violation]:
-    """Violations that keep jobs and PodGroups out of the queue ``name``. Of a queue that does not
-    exist the violation names those that the submitter may use; O(queues)."""
+    """Violations that keep jobs and PodGroups out of the queue ``name``. If it does not exist, the
+    violation lists the queues that the submitter may use; O(queues)."""
     queue = queues.get(name)
     # The controller creates protected queues if they do not exist, e.g. at the first start.
     if queue is None and name not in PROTECTED:
