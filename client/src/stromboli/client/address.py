@@ -17,12 +17,12 @@ DEFAULT_URL = "http://127.0.0.1:8480"
 """The default address of admission."""
 VARIABLE = "STROM_SERVER"
 STORED = Path(".strom") / "server"
-"""One line, the URL: written by ``strom up`` below the directory in which it was called."""
+"""A file with one line, the URL. ``strom up`` writes it below its working directory."""
 
 
 class Address(msgspec.Struct, frozen=True):
     """The server's base URL, and a description of where it is configured. ``token_file`` and
-    ``ca_file`` are those of its context and are not used for other servers."""
+    ``ca_file``: the files of its context, which are not used for other servers."""
 
     url: str
     origin: str

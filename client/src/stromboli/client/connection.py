@@ -67,7 +67,8 @@ class Connection:
         return answer
 
     def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
-        """Whether the server is ready, and service -> fact -> its problem or warning."""
+        """Whether the server is ready, and service -> fact -> its problem or warning. Raises
+        ClientError."""
         response = self._send(calls.readiness(), within_s)
         problems_by_service = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
         return response.is_success, problems_by_service
@@ -147,7 +148,8 @@ class AsyncConnection:
         return answer
 
     async def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
-        """Whether the server is ready, and service -> fact -> its problem or warning."""
+        """Whether the server is ready, and service -> fact -> its problem or warning. Raises
+        ClientError."""
         response = await self._send(calls.readiness(), within_s)
         problems_by_service = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
         return response.is_success, problems_by_service

@@ -33,7 +33,8 @@ def job(
     annotations: Mapping[str, str] | None = None,
     data: Sequence[batch.DataSet] = (),
 ) -> batch.Job:
-    """A job of ``replicas`` equal pods; at least ``min_available`` (default: all) start together.
+    """A job of ``replicas`` equal pods; at least ``min_available`` start together (default: all, or
+    1 for an array).
 
     ``requests``: the requests of each pod, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
     ``gpus`` adds ``nvidia.com/gpu`` to them. ``time_limit``: the job's deadline, which is also its

@@ -18,8 +18,8 @@ from typing import Any
 import fsspec.core
 
 REMOVALS = 10
-"""Maximum attempts to delete a session, in which a worker may still write, at most two files a
-second."""
+"""Maximum attempts to delete the files of a session, since a worker may still write up to two files
+a second."""
 _LENGTH = struct.Struct(">Q")
 
 

@@ -36,8 +36,8 @@ PAGE_ITEMS = 500
 class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request. ``what`` names the object in errors; ``read`` decodes a successful response and
     raises msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object does not exist;
-    ``is_creation``: it means that the namespace does not exist. ``objects``: how many objects the
-    server writes before it responds. ``work_s``: how long the server may compute, seconds."""
+    ``is_creation``: a 404 means that the namespace does not exist. ``objects``: how many objects
+    the server writes before it responds. ``work_s``: seconds that the server may compute."""
 
     method: str
     path: str
@@ -104,7 +104,7 @@ _KINDS: Mapping[type[meta.Object], Kind[Any]] = {
 
 
 def _named(documents: Sequence[Document]) -> str:
-    """A text that names the objects: kind and name of a single one, else their number."""
+    """A text that names the objects: kind and name of a single one, else ``manifests``."""
     metadata = documents[0].get("metadata") if len(documents) == 1 else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return "manifests"

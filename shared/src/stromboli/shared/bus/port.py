@@ -128,8 +128,8 @@ class GroupConsumer(Protocol):
     """The records of one topic for a group; the caller acknowledges each."""
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
-        """Records in order; several may be in flight. Raises ReplacedError once a later consumer of
-        the group was opened, TransientError, PermanentError."""
+        """Records in order; several may be in flight. Raises TransientError, PermanentError, and
+        ReplacedError once a later consumer of the group was opened."""
 
     def acknowledge(self, record: envelope.Record) -> None:
         """Mark a record as processed. Its offset is committed after those of earlier records."""

@@ -120,7 +120,7 @@ class Schedule:
         return next(self._after(at), None)
 
     def last_until(self, after: datetime, until: datetime) -> datetime | None:
-        """The last time later than ``after`` and not later than ``until``."""
+        """The last time later than ``after`` and not later than ``until``; None without one."""
         if self._every is not None:
             last = self._anchor + (until - self._anchor) // self._every * self._every
             return last if last > max(after, self._anchor) else None

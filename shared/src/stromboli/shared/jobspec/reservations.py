@@ -12,7 +12,7 @@ from stromboli.shared.api import reservation
 from stromboli.shared.formats import durations
 
 DEFAULT_LEAD_TIME = timedelta(days=7)
-"""How long before the start no pods without a time limit are placed on the nodes."""
+"""The time before the start in which pods without a time limit are not placed on the nodes."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """The latest end of a period: a later time cannot be written in every time zone."""
 
@@ -56,7 +56,8 @@ def is_over(spec: reservation.AdvanceReservationSpec, now: datetime) -> bool:
 
 
 def lead_time(spec: reservation.AdvanceReservationSpec) -> timedelta:
-    """How long before the start no pods without a time limit are placed. Raises ValueError."""
+    """The time before the start in which pods without a time limit are not placed. Raises
+    ValueError."""
     duration = durations.duration(spec.lead_time) if spec.lead_time else DEFAULT_LEAD_TIME
     if duration < timedelta():
         raise ValueError(f"leadTime {spec.lead_time!r} is negative")

@@ -13,9 +13,9 @@ from stromboli.shared.messages.base import Message, register
 class DeviceLoad(Message, frozen=True, kw_only=True):
     """The load of a node's disks, or of its network interfaces.
 
-    ``busiest``: the device with the highest load. ``percent``: its load, 0 to 100: of a disk the
-    share of time with requests in progress (``%util`` of iostat), of an interface the busier
-    direction against the speed of its link. ``in_bytes_per_s``: read or received by all devices
+    ``busiest``: the device with the highest load. ``percent``: its load, 0 to 100: for a disk, the
+    share of time with requests in progress (``%util`` of iostat); for an interface, the busier
+    direction relative to the speed of its link. ``in_bytes_per_s``: read or received by all devices
     together; ``out_bytes_per_s``: written or sent.
     """
 
@@ -37,8 +37,8 @@ class NodeLoad(Message, frozen=True, kw_only=True):
 @register("stromboli.cluster.usage_observed.v1")
 class UsageObserved(Message, frozen=True, kw_only=True):
     """The loads of a node as of ``observed_at`` (key: the node). Published when they change
-    noticeably. ``silent_since``: the last report of the node's agent, if that is too old to rely on
-    this; None while it reports.
+    noticeably. ``silent_since``: the time of the last report of the node's agent, if that is too
+    old to rely on; None while the agent reports.
     """
 
     node: str

@@ -25,7 +25,7 @@ that is too long is rejected with its name and not as an unreadable request.
 """
 
 PORTS_TRIED = 100
-"""Number of ports after the wanted one that are tried before any free port is used."""
+"""Number of ports, from the wanted one on, that are tried before any free port is used."""
 POLL_S = 0.005
 """Seconds between two checks of the state of a server that starts or ends."""
 
@@ -114,7 +114,8 @@ class _Server(uvicorn.Server):
                 task.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close idle connections, wait for responses that have begun, cancel the late ones."""
+        """Close idle connections, wait for responses that have begun, and cancel those that take
+        too long."""
         for server in self.servers:
             server.close()
         for listening in sockets or []:

@@ -17,8 +17,7 @@ ATTEMPTS_PER_PAGE = 1000
 MOST_JOBS = 100
 """Maximum number of jobs in a page, each with its specification and its phases."""
 MOST_PHASES = 1000
-"""Maximum number of phases of one job in a result; of a job with more phases, the newest are
-kept."""
+"""Maximum number of phases of one job in a result; if a job has more, the newest are kept."""
 MOST_REQUESTS = 1000
 """Maximum number of users' requests about one job in a result; the newest are kept."""
 DELETE_JOB, CHANGE_JOB = "DeleteJob", "ChangeJob"
@@ -177,7 +176,7 @@ class PhaseChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A user's request to delete (``DeleteJob``) or change (``ChangeJob``) a job, or a command's
     action. ``entry_point``: ``rest``, ``kafka`` or ``webhook`` (kubectl and other clients of the
-    API server). ``detail``: what a change changes."""
+    API server). ``detail``: the changed fields."""
 
     at: Instant
     user: str

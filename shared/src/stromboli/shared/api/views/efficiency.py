@@ -28,7 +28,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> str:
-        """The share in words: ``37 %``; empty if nothing was reserved."""
+        """The share as text: ``37 %``; empty if nothing was reserved."""
         return "" if self.share is None else f"{self.share:.0%}".replace("%", " %")
 
 

@@ -131,7 +131,8 @@ class Reader:
         return {names[full]: topic_id for full, topic_id in topic_ids.items()}
 
     async def read(self) -> ReadResult:
-        """The next records, in order within each topic; empty if none arrive within ``POLL_MS``."""
+        """The next records, in order within each topic; empty if none arrive within ``POLL_MS``.
+        Raises ExternalError."""
         if _now() >= self._check_at:
             recreated = await self._recreated()
             if recreated:

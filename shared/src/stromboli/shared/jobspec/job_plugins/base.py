@@ -43,7 +43,7 @@ class PluginObject(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plugin:
     """The base class of plugins. Its methods add nothing; plugins override those that they need.
-    Every task of a job that plugins receive has a name.
+    Every task of a job that is passed to a plugin has a name.
     """
 
     defaults: ClassVar[Mapping[str, flags.Value]] = {}
@@ -96,8 +96,8 @@ def _is_port(value: Any) -> bool:
 
 
 def service_name_problem(name: str) -> str:
-    """Why a Service cannot have the name, which begins with the job's; empty if it can. It must
-    begin with a letter (RFC 1035), unlike a pod's."""
+    """Why a Service cannot have this name, which begins with the job's name; empty if it can. The
+    name of a Service must begin with a letter (RFC 1035), unlike a pod's."""
     if not name[:1].isalpha():
         fault = "which must begin with a letter: give the job a name that does"
     elif len(name) > LONGEST_SERVICE_NAME:

@@ -37,7 +37,8 @@ CHANGEABLE = (
     "minAvailable, replicas, priorityClassName, activeDeadlineSeconds, runningEstimate or "
     "array.cancelled"
 )
-"""The mutable fields of an existing job, for messages; and queue, while the job waits."""
+"""The mutable fields of an existing job, for messages. The queue can change, too, while the job
+waits."""
 SUSPENDED = ("Aborting", "Aborted")
 WAITS = ("", "Pending", *SUSPENDED)
 """Phases in which the queue of a job can change."""
@@ -147,8 +148,8 @@ def validate_update(
     submitter: permissions.Submitter | None = None,
     pod_group_phase: str = "",
 ) -> Iterator[Violation]:
-    """All violations of a change of a job's spec. ``pod_group_phase``: of the job's PodGroup, if
-    the queue changes; empty if it has none."""
+    """All violations of a change of a job's spec. ``pod_group_phase``: the phase of the job's
+    PodGroup, needed if the queue changes; empty if it has none."""
     spec = job.spec
     if len(spec.tasks) != len(before.spec.tasks):
         yield Violation(
@@ -194,8 +195,9 @@ def _of_queue_change(
     submitter: permissions.Submitter | None,
     pod_group_phase: str,
 ) -> Iterator[Violation]:
-    """The violation of a change of the queue if a pod has a node, as its quota is used already;
-    else those of the two queues."""
+    """Violations of a change of the queue. A job with a pod on a node already uses quota, so its
+    queue cannot change; other jobs must be allowed to leave the old queue and to join the new
+    one."""
     status, name = before.status, job.metadata.name
     why = ""
     if status.state.phase not in WAITS:

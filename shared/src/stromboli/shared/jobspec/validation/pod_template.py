@@ -186,8 +186,8 @@ def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
 
 
 def _of_name(what: str, name: str, path: str, earlier_names: set[str]) -> Iterator[Violation]:
-    """Violations of the name of an item. ``earlier_names``: of earlier items, to which this name
-    is added."""
+    """Violations of the name of an item. ``earlier_names``: the names of earlier items; this name
+    is added to them."""
     if not naming.is_label(name):
         yield Violation(
             path=path, reason=f"{name!r} is not a {what}'s name", expected=naming.LABEL_EXPECTED

@@ -64,10 +64,11 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     which another system acts.
 
     ``reservations``: all reservations by name, and ``nodes``: all nodes, if the object is about
-    reservations. ``priority_classes``: all priority classes by name. ``submitter``: None:
-    permissions are not checked. ``requester``: the user of the request; None: one of our services,
-    which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
-    API server. ``pod_group_phase``: of the PodGroup of a job whose queue changes.
+    reservations. ``priority_classes``: all priority classes by name. ``submitter``: the
+    user whose permissions are checked; None: they are not checked. ``requester``: the user of the
+    request; None: one of our services, which writes on behalf of others.
+    ``absent_priority_classes``: names that do not exist in the API server. ``pod_group_phase``: the
+    phase of the PodGroup of a job whose queue changes.
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
