@@ -101,5 +101,5 @@ def test_an_invalid_file_or_a_missing_context_is_an_error(tmp_path: Path) -> Non
     file = contexts.folder(environment) / contexts.FILE
     file.parent.mkdir()
     file.write_text(json.dumps({"contexts": 3}))
-    with pytest.raises(CommandError, match="it is not a file of contexts"):
+    with pytest.raises(CommandError, match="it is not a contexts file"):
         contexts.current(environment)

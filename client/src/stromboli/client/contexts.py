@@ -51,7 +51,7 @@ def load(environment: Mapping[str, str]) -> Contexts:
     except OSError as error:
         why = error.strerror or str(error)
     except msgspec.DecodeError as error:
-        why = f"it is not a file of contexts: {error}"
+        why = f"it is not a contexts file: {error}"
     raise errors.SettingError(str(file), why, "correct or remove the file")
 
 

@@ -77,7 +77,7 @@ def authentication(
         file = IN_POD
     parts = urlsplit(base_url)
     if parts.scheme != "https" and parts.hostname not in LOOPBACK:
-        why = "a token is sent over https or to this machine only"
+        why = "a token is sent only over https, or to this machine"
         raise errors.UnsafeTokenError(f"server {base_url}", why)
     return Bearer(
         explicit_token.strip() if isinstance(explicit_token, str) else explicit_token,

@@ -116,7 +116,7 @@ def main() -> None:
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="exit if the executor has not been alive for this time (default: %(default)s)",
+        help="exit if the executor sends no heartbeat for this time (default: %(default)s)",
     )
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _terminate)

@@ -77,7 +77,8 @@ def translate_error(what: str, error: BaseException) -> errors.ExternalError:
     if isinstance(error, _TOO_LARGE):
         return errors.TooLargeError(what, reason)
     if isinstance(error, kafka_errors.InvalidReplicationFactorError):
-        return errors.PermanentError(what, f"{reason}: the cluster needs as many brokers")
+        few = "the Kafka cluster has fewer brokers than STROM_KAFKA_REPLICATION_FACTOR"
+        return errors.PermanentError(what, f"{few}: {reason}")
     return errors.UnavailableError(what, reason)
 
 

@@ -406,7 +406,7 @@ def _of_cancelled(array: batch.ArraySpec) -> Iterator[Violation]:
         yield Violation(
             path=path,
             reason=f"the array has no index {unknown}",
-            expected=f"some of {array.indexes}",
+            expected=f"indexes of {array.indexes}",
         )
     elif not requested - cancelled:
         yield Violation(
