@@ -92,7 +92,7 @@ def test_scale_shows_the_warnings_of_admission(strom: Any, tmp_path: Path) -> No
     document["spec"]["plugins"] = {"ssh": ["--no-root"]}
     file = tmp_path / "a.json"
     file.write_text(json.dumps(document))
-    warning = "Warning: spec.plugins.ssh: --no-root ignored as unknown"
+    warning = "Warning: spec.plugins.ssh: --no-root: unknown, so ignored"
     applied = strom("apply", "-f", str(file))
     assert applied.stderr.startswith(warning)
     scaled = strom("job", "scale", "a", "--replicas", "5")

@@ -96,10 +96,10 @@ def test_the_token_of_a_context_is_for_its_server_only(tmp_path: Path) -> None:
 
 def test_an_invalid_file_or_a_missing_context_is_an_error(tmp_path: Path) -> None:
     environment = {"XDG_CONFIG_HOME": str(tmp_path), "STROM_CONTEXT": "absent"}
-    with pytest.raises(CommandError, match="there are none"):
+    with pytest.raises(CommandError, match="known contexts: none"):
         contexts.current(environment)
     file = contexts.folder(environment) / contexts.FILE
     file.parent.mkdir()
     file.write_text(json.dumps({"contexts": 3}))
-    with pytest.raises(CommandError, match="it is not a file of contexts"):
+    with pytest.raises(CommandError, match="it is not a contexts file"):
         contexts.current(environment)

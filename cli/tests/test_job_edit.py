@@ -169,7 +169,7 @@ def test_indexes_of_an_array_are_cancelled_and_can_run_again(api_server: Any, st
     ("words", "why"),
     [
         ("sweep[0-1]", "0-1: nothing to cancel, these indexes have ended"),
-        ("sweep[8-12]", "the array has no index 10-12; some of 0-9"),
+        ("sweep[8-12]", "the array has no index 10-12; indexes of 0-9"),
         ("plain[0]", "the job is not an array; delete the job"),
     ],
 )

@@ -343,7 +343,7 @@ def test_a_job_that_is_accepted_with_warnings_shows_them(strom: Any, tmp_path: P
     file.write_text(yaml.safe_dump(document))
     ran = strom("job", "run", "-f", str(file))
     assert ran.exit_code == 0, ran.stderr
-    assert ran.stderr.startswith("Warning: spec.plugins.ssh: --no-root ignored as unknown")
+    assert ran.stderr.startswith("Warning: spec.plugins.ssh: --no-root: unknown, so ignored")
 
 
 def test_data_sets_are_given_in_one_word_each(strom: Any) -> None:

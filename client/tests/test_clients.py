@@ -106,7 +106,7 @@ async def test_the_async_blockinghas_flows_queues_and_scaling_too(url: str) -> N
 
 
 def test_an_invalid_submission_is_reported_before_anything_is_sent(url: str) -> None:
-    with Client(url) as client, pytest.raises(TypeError, match=r"there are .*Job"):
+    with Client(url) as client, pytest.raises(TypeError, match=r"use .*Job"):
         client.apply([core.Node()])
 
 

@@ -40,7 +40,7 @@ def test_the_documented_plugin_is_found_and_works(site: Path) -> None:
     assert list(plugins) == [*job_plugins.BUILT_IN, "licence"]
     licence = plugins["licence"]
     assert licence.problem(["--seats=0"]) == "seats: at least 1"
-    ignored = "--sets=2 ignored as unknown; known are seats, server"
+    ignored = "--sets=2: unknown, so ignored; known arguments: seats, server"
     assert (licence.problem(["--sets=2"]), licence.warning(["--sets=2"])) == ("", ignored)
     job = make_job(tasks=[make_task(replicas=3)])
     (plugin_object,) = licence.objects(job, ["--seats=2"])

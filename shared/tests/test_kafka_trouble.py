@@ -495,5 +495,5 @@ async def test_more_copies_than_brokers_are_refused_for_good(
     settings: kafka.KafkaSettings,
 ) -> None:
     wide = msgspec.structs.replace(settings, replication_factor=3)
-    with pytest.raises(errors.PermanentError, match="as many brokers"):
+    with pytest.raises(errors.PermanentError, match="fewer brokers"):
         await kafka.KafkaBus(wide).__aenter__()

@@ -37,10 +37,10 @@ async def test_an_unknown_argument_of_a_plugin_is_a_warning(tmp_path: Path) -> N
         ]
     assert answer["allowed"]
     (warning,) = answer["warnings"]
-    assert warning.startswith("spec.plugins.ssh: --no-root ignored as unknown; known are ")
+    assert warning.startswith("spec.plugins.ssh: --no-root: unknown, so ignored; known arguments: ")
 
 
-UNKNOWN_ARGUMENT = "spec.plugins.ssh: --no-root ignored as unknown; known are "
+UNKNOWN_ARGUMENT = "spec.plugins.ssh: --no-root: unknown, so ignored; known arguments: "
 
 
 def job_with_unknown_argument() -> dict[str, Any]:

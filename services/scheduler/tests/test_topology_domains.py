@@ -93,7 +93,7 @@ def test_a_node_of_two_racks_belongs_to_their_common_ancestor() -> None:
     assert held(found)["r2"] == ["n3"]
     assert held(found)["s"] == ["n1", "n2", "n3"]
     assert found.complaints == [
-        "node n2 is a member of r1 and of r2: it belongs to none of them, only for s"
+        "node n2 is a member of r1 and of r2: it belongs to none of them, only to s"
     ]
 
 
@@ -151,7 +151,7 @@ def test_a_cycle_is_cut_where_the_tier_does_not_decrease(tiers: tuple[int, int])
                     )
                 ],
             ),
-            "HyperNode s: members of type HyperNode are given by exactMatch",
+            "HyperNode s: a member of type HyperNode needs exactMatch",
         ),
     ],
 )

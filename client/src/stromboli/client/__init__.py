@@ -15,8 +15,8 @@ _HOMES = {"AsyncClient": "asynchronous", "Client": "blocking", "job": "jobs"}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the clients on first use: they import httpx, 0.1 s, which users of the response types
-    do not need.
+    """Imports the clients on first use: they import httpx, which takes 0.1 s and is not needed by
+    programs that use only the response types.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

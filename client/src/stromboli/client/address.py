@@ -17,12 +17,12 @@ DEFAULT_URL = "http://127.0.0.1:8480"
 """The default address of admission."""
 VARIABLE = "STROM_SERVER"
 STORED = Path(".strom") / "server"
-"""One line, the URL: written by ``strom up`` below the directory in which it was called."""
+"""A file with one line, the URL. ``strom up`` writes it below its working directory."""
 
 
 class Address(msgspec.Struct, frozen=True):
     """The server's base URL, and a description of where it is configured. ``token_file`` and
-    ``ca_file`` are those of its context and are not used for other servers."""
+    ``ca_file``: the files of its context, which are not used for other servers."""
 
     url: str
     origin: str
@@ -46,8 +46,9 @@ def find(
     directory: Path | None = None,
     argument: str = "from the argument url",
 ) -> Address:
-    """The address in force. ``directory``: by default the working directory; ``argument``: the
-    origin of ``explicit_url``. Raises InvalidArgumentError for one that is no URL, SettingError."""
+    """The address to connect to. ``directory``: by default the working directory; ``argument``:
+    the origin of ``explicit_url``, for errors. Raises InvalidArgumentError for a text that is not
+    a URL, and SettingError."""
     if explicit_url:
         return checked(explicit_url, argument)
     if named := environment.get(VARIABLE):

@@ -36,12 +36,15 @@ M = TypeVar("M", bound=meta.Object)
 class Client(connection.Connection):
     """A connection to one server. Use as a context manager.
 
-    ``url`` defaults to the server of ``strom`` (``address.find``). ``token``, also as a function
-    for each request, or ``token_file`` authenticate at a server with accounts; the default is
-    described in ``credentials``. ``ca_file`` (default ``STROM_CA_FILE``) has the CA certificate.
-    The constructor raises ClientError for invalid arguments. Objects are returned as Structs with
-    the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
-    never retried, except that watches reconnect. ``on_warning`` gets the server's warnings.
+    ``url`` defaults to the server of ``strom`` (``address.find``). A server with accounts needs
+    ``token`` (a string, or a function that is called for each request) or ``token_file``;
+    ``credentials`` describes the defaults. ``ca_file`` (default ``STROM_CA_FILE``) has the CA
+    certificate. A request fails if it has no response within ``response_timeout_s`` seconds.
+    ``on_warning`` is called with each warning of the server; by default it is logged. The
+    constructor raises ClientError for invalid arguments.
+
+    Objects are returned as Structs with the fields that Stromboli uses; ``send(calls....)`` returns
+    the other fields, too. Requests are never retried, except that watches reconnect.
     """
 
     # --- jobs ------------------------------------------------------------------------------
@@ -116,7 +119,7 @@ class Client(connection.Connection):
         return self.send(calls.explanation(namespace, name))
 
     def expected_starts(self, namespace: str = "") -> tuple[ExpectedStart, ...]:
-        """When the pending jobs of a namespace are expected to start, or those of all."""
+        """When the pending jobs of a namespace, or of all, are expected to start."""
         return self.send(job_calls.expected_starts(namespace)).items
 
     def what_if(self, name: str, change: JobIf, namespace: str = "default") -> WhatIf:
@@ -289,8 +292,9 @@ class Client(connection.Connection):
     def data_sets(
         self, namespace: str = "", *, uri: str = "", node: str = ""
     ) -> Iterator[DataSetCopies]:
-        """The data sets that jobs of a namespace name, or all that nodes have, with their copies,
-        page by page. ``uri``: a prefix. ``node``: only copies on this node."""
+        """The data sets that jobs of a namespace name, with their copies, page by page; without a
+        namespace, all data sets on nodes. ``uri``: a prefix. ``node``: only copies on this
+        node."""
         after = ""
         while True:
             call = node_calls.data_sets(namespace, uri=uri, node=node, continue_=after)
@@ -325,7 +329,8 @@ class Client(connection.Connection):
             yield from page.changes
 
     def past_explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
-        """Why PodGroups were pending and their positions, over time, the newest first: a page."""
+        """A page of reasons why PodGroups were pending, and of their queue positions, newest
+        first."""
         return self.send(accounting_calls.explanations(query))
 
     def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
@@ -379,9 +384,9 @@ class Client(connection.Connection):
         on_change: Callable[[batch.Job], object] | None = None,
         on_break: Callable[[errors.ClientError], object] | None = None,
     ) -> batch.Job:
-        """The job once it is in one of these phases, or in a final one. Calls ``on_change`` with
-        every change of the job, and ``on_break`` when the server becomes unavailable; the wait
-        continues.
+        """Wait until the job is in one of ``phases``, suspended or ended; returns the job. Calls
+        ``on_change`` with every change of the job, and ``on_break`` when the server becomes
+        unavailable; the wait continues.
 
         Raises NotFoundError; GoneError if it is deleted meanwhile, TimedOutError after
         ``timeout_s`` seconds.

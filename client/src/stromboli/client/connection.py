@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Connection:
-    """Requests to one server, each until its response. ``Client`` describes the arguments."""
+    """Sends requests to one server and waits for each response. ``Client`` describes the
+    arguments."""
 
     def __init__(
         self,
@@ -56,7 +57,8 @@ class Connection:
         self._http.close()
 
     def send(self, call: calls.Call[T]) -> T:
-        """One request, never repeated. Raises ClientError."""
+        """Send a request once, without retries; returns the decoded response. Raises
+        ClientError."""
         response = self._send(call, server.timeout_s(call, self.response_timeout_s))
         kind = response.headers.get("content-type", "")
         answer = calls.answer(call, response.status_code, kind, response.content)
@@ -65,7 +67,8 @@ class Connection:
         return answer
 
     def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
-        """Whether the server is ready, and service -> fact -> its problem or warning."""
+        """Whether the server is ready, and service -> fact -> its problem or warning. Raises
+        ClientError."""
         response = self._send(calls.readiness(), within_s)
         problems_by_service = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
         return response.is_success, problems_by_service
@@ -96,7 +99,7 @@ class Connection:
 
 
 class AsyncConnection:
-    """Requests to one server, awaited. ``AsyncClient`` describes the arguments."""
+    """Sends requests to one server, as coroutines. ``AsyncClient`` describes the arguments."""
 
     def __init__(
         self,
@@ -135,7 +138,8 @@ class AsyncConnection:
         await self._http.aclose()
 
     async def send(self, call: calls.Call[T]) -> T:
-        """One request, never repeated. Raises ClientError."""
+        """Send a request once, without retries; returns the decoded response. Raises
+        ClientError."""
         response = await self._send(call, server.timeout_s(call, self.response_timeout_s))
         kind = response.headers.get("content-type", "")
         answer = calls.answer(call, response.status_code, kind, response.content)
@@ -144,7 +148,8 @@ class AsyncConnection:
         return answer
 
     async def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
-        """Whether the server is ready, and service -> fact -> its problem or warning."""
+        """Whether the server is ready, and service -> fact -> its problem or warning. Raises
+        ClientError."""
         response = await self._send(calls.readiness(), within_s)
         problems_by_service = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
         return response.is_success, problems_by_service

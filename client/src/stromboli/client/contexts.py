@@ -18,7 +18,7 @@ FILE = "contexts.json"
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A server, files with a token and a CA certificate, and the namespace; empty ones are not
+    """A server, files with a token and a CA certificate, and the namespace; an empty field is not
     set."""
 
     server: str
@@ -51,7 +51,7 @@ def load(environment: Mapping[str, str]) -> Contexts:
     except OSError as error:
         why = error.strerror or str(error)
     except msgspec.DecodeError as error:
-        why = f"it is not a file of contexts: {error}"
+        why = f"it is not a contexts file: {error}"
     raise errors.SettingError(str(file), why, "correct or remove the file")
 
 
@@ -64,6 +64,6 @@ def current(environment: Mapping[str, str]) -> tuple[str, Context] | None:
         return None
     if name not in contexts.contexts:
         known = ", ".join(contexts.contexts) or "none"
-        why = f"it does not exist; there are {known}"
-        raise errors.SettingError(f"context {name}", why, "select: strom context use")
+        why = f"it does not exist; known contexts: {known}"
+        raise errors.SettingError(f"context {name}", why, "select one: strom context use NAME")
     return name, contexts.contexts[name]

@@ -77,7 +77,7 @@ def authentication(
         file = IN_POD
     parts = urlsplit(base_url)
     if parts.scheme != "https" and parts.hostname not in LOOPBACK:
-        why = "a token is sent over https or to this machine only"
+        why = "a token is sent only over https, or to this machine"
         raise errors.UnsafeTokenError(f"server {base_url}", why)
     return Bearer(
         explicit_token.strip() if isinstance(explicit_token, str) else explicit_token,
@@ -86,8 +86,9 @@ def authentication(
 
 
 def certificate_authority(ca_file: str | Path | None) -> ssl.SSLContext | None:
-    """The CA certificate of the server: this file (PEM), else ``STROM_CA_FILE``; None for those of
-    the system. Raises UnreadableFileError."""
+    """The TLS context that trusts the CA certificate in ``ca_file`` (PEM), else in
+    ``STROM_CA_FILE``; None if neither is set: the system's certificates. Raises
+    UnreadableFileError."""
     chosen = ca_file or os.environ.get(CA_FILE)
     if not chosen:
         return None

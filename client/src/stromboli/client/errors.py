@@ -20,7 +20,7 @@
     │   └── UnavailableError      503: temporarily unavailable
     ├── GoneError                 the object of a wait was deleted or replaced
     ├── TimedOutError             a wait reached its timeout
-    ├── NoContainerError          no container runs for a session, or it must be named
+    ├── NoContainerError          no container runs for a session, or one must be chosen
     ├── SessionError              a session in a pod was refused, or it broke
     └── WorkersLostError          an executor's job ended, or a call's worker was lost too often
 """
@@ -126,7 +126,8 @@ class TimedOutError(ClientError):
 
 
 class NoContainerError(ClientError):
-    """No container of the job runs in which a session can be opened, or it must be named."""
+    """No container of the job runs, so no session can be opened; or a pod has several containers
+    and one must be chosen."""
 
 
 class SessionError(ClientError):

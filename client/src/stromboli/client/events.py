@@ -31,7 +31,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Parser:
-    """Parses the lines of a stream to events. ``last_id``: the id to resume from."""
+    """Parses the lines of a stream into events. ``last_id``: the id to resume from."""
 
     def __init__(self) -> None:
         self.last_id = ""

@@ -33,16 +33,16 @@ def job(
     annotations: Mapping[str, str] | None = None,
     data: Sequence[batch.DataSet] = (),
 ) -> batch.Job:
-    """A job of ``replicas`` equal pods, of which ``min_available`` (default: all) start together.
+    """A job of ``replicas`` equal pods; at least ``min_available`` start together (default: all, or
+    1 for an array).
 
     ``requests``: the requests of each pod, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
     ``gpus`` adds ``nvidia.com/gpu`` to them. ``time_limit``: the job's deadline, which is also its
     expected run time. ``array``: a pod for each index, ``0-999%50`` for 50 at the same time; each
-    reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. ``data``: the data
-    sets that its pods read. With an empty ``queue`` the server chooses. Jobs of several
-    tasks are ``batch.Job`` of ``stromboli.shared.api``, or
-    dictionaries as in YAML. Raises InvalidArgumentError if ``command`` is one string, and for an
-    invalid array.
+    reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. ``data``: the data sets that
+    its pods read. With an empty ``queue`` the server chooses. For a job of several tasks, build a
+    ``batch.Job`` of ``stromboli.shared.api``, or a dictionary with the fields of a manifest. Raises
+    InvalidArgumentError if ``command`` is one string, and for an invalid array.
     """
     if isinstance(command, str):
         raise errors.InvalidArgumentError(

@@ -48,8 +48,9 @@ def reason_of(job: batch.Job) -> str:
 
 
 def failed_pods(job: batch.Job, total: int, succeeded: int, failed: int) -> int:
-    """How many of ``total`` pods or indexes have failed: of a job that its time limit ended all
-    that have not succeeded. Their pods are deleted, so its status counts them in no state."""
+    """How many of ``total`` pods or indexes have failed. If the time limit ended the job, all that
+    have not succeeded count as failed: their pods are deleted, so its status counts them in no
+    state."""
     is_late = job.status.state.reason == policy_event_names.DEADLINE_EXCEEDED
     is_overdue = is_late and phase_of(job) == "Failed"
     return max(failed, total - succeeded) if is_overdue else failed

@@ -17,7 +17,7 @@ _logger = logging.getLogger("stromboli.client")
 ANSWER_WITHIN_S = 30.0
 """Time limit of a response in seconds, sufficient for a busy machine."""
 _NOT_TLS = "wrong version number"
-"""In OpenSSL's error about a server that answers an https request in plain text."""
+"""Part of OpenSSL's error message for a server that answers an https request in plain text."""
 OBJECT_WITHIN_S = 0.5
 """Additional seconds for each written object: 600 jobs took a busy laptop 40 s."""
 

@@ -36,7 +36,7 @@ JSON. Ignore unknown types and fields. Delivery is at least once: a repeated rec
 main topic by `opened`, whose epoch is the larger of its offset and its `floor`. Drop a record
 whose epoch is lower than the highest one announced on its topic (its writer has been replaced), or
 higher (it was not announced). Epochs never decrease, even where a topic was deleted and created
-again. Writers on `admission.*` act side by side and do not replace each other."""
+again. Several writers append to `admission.*` concurrently and do not replace each other."""
 
 _NAME = re.compile(r"``(\w+)``")
 _FIELD = re.compile(r"``\w+``(?:(?:,| and) ``\w+``)*: ")
@@ -60,13 +60,13 @@ _ENVELOPE = {
         "ce_id": {
             **_TEXT,
             "description": (
-                "writer/epoch/sequence; the record that opens a writer and determines its epoch "
-                "has writer/opened/ and a unique text instead"
+                "writer/epoch/sequence; for the record `opened`, which determines the epoch, "
+                "writer/opened/UUID"
             ),
             "examples": ["controller/41/7"],
         },
         "ce_type": {**_TEXT, "description": "the message's name, with its version"},
-        "ce_source": {**_TEXT, "description": "/clusters/, the cluster's name, / and the writer"},
+        "ce_source": {**_TEXT, "description": "/clusters/CLUSTER/WRITER"},
         "ce_cluster": {**_TEXT, "description": "name of the Kubernetes cluster"},
         "ce_time": {"type": "string", "format": "date-time", "description": "time of the event"},
         "ce_cause": {**_TEXT, "description": "ce_id of the event that led to this one"},

@@ -10,10 +10,10 @@ A sample is the creation time of an object minus the host's time at which its re
 response to its creation, arrived: the offset of the clocks, minus the delay and the fraction of a
 second that creation times do not have. A record is a sample only if its object is the newest so
 far, and if it arrived while the reader was at the end of its topics and every kind was synced
-(others are old, not late), or if it was created in the future. Delays are never negative, so the
-largest of the last samples is the best estimate, as in NTP's clock filter (Mills, RFC 5905, 10).
-The offset in use changes only when the estimate is off by more than ``TOLERANCE``: without skew it
-stays zero.
+(records before that may be hours old), or if it was created in the future. Delays are never
+negative, so the largest of the last samples is the best estimate, as in NTP's clock filter (Mills,
+RFC 5905, 10). The offset in use changes only when the estimate is off by more than ``TOLERANCE``:
+without skew it stays zero.
 
 A service that sends requests to the API server has another sample in each response: its ``Date``,
 in whole seconds, too. A service that only reads the log uses its host's clock until the first

@@ -164,7 +164,7 @@ def _encoded(draft: Draft) -> Encoded | None:
 
 def deleted_version(record: Record) -> int | None:
     """The last resourceVersion of the object that a tombstone removes; None if the record has none
-    or is no tombstone."""
+    or is not a tombstone."""
     return decoding.number(record.headers.get("ce_objectversion", ""))
 
 

@@ -16,7 +16,7 @@
         ├── InvalidError         the API server or a webhook rejected the object
         ├── ForbiddenError
         ├── TooLargeError        above the limit of a record or request
-        └── UnsupportedError     the embedded cluster does not implement this verb (501)
+        └── UnsupportedError     the server does not implement this call
 """
 
 
@@ -90,7 +90,7 @@ class TooLargeError(PermanentError):
 
 
 class UnsupportedError(PermanentError):
-    """The embedded cluster does not implement this verb; ``what`` names it."""
+    """The server does not implement this call; ``what`` names it."""
 
 
 class InvariantError(Exception):

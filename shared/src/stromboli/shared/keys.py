@@ -47,8 +47,8 @@ RUNNING_ESTIMATE = PREFIX + "running-estimate"
 ``spec.runningEstimate``.
 """
 PLAN_FOLLOWS = PREFIX + "plan-follows"
-"""PodGroup: ``true`` if the controller publishes the plan of its pods, or that they have none, at
-the same time. Sessions wait for it, for three seconds at most."""
+"""PodGroup: ``true`` if the controller publishes a plan of its pods, which may be empty, when it
+creates the PodGroup. Sessions wait for this plan for three seconds at most."""
 RESERVATION = PREFIX + "reservation"
 """Job and its PodGroup: the AdvanceReservation whose nodes its pods use, and no others."""
 QUEUE_POLICY = PREFIX + "queue-policy"

@@ -1,9 +1,10 @@
 """The network topology: the tree of HyperNodes over the nodes.
 
 Domains are listed in preorder, the root first, so that all descendants of a domain follow it. An
-invalid HyperNode never affects valid ones, and never groups nodes that are apart. A member of two
-HyperNodes of which neither contains the other belongs to their lowest common ancestor. A member of
-the same or a higher tier, as in any cycle, is ignored. Each case is reported as a complaint.
+invalid HyperNode never affects valid ones, and never groups nodes that are apart. If two
+HyperNodes have the same member and neither contains the other, the member belongs to their lowest
+common ancestor. A member of the same or a higher tier, as in any cycle, is ignored. Each case is
+reported as a complaint.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +71,7 @@ def highest_tier(network_topology: batch.NetworkTopology, known: Tiers) -> int:
     """The highest tier that a hard constraint allows its pods to span.
 
     Raises ValueError with the reason if the constraint cannot be satisfied: ignoring it could
-    scatter a gang that must be close together.
+    scatter a gang whose pods must be close to each other.
     """
     if known.lowest is None:
         raise ValueError("hard networkTopology, but the cluster has no HyperNodes")
@@ -175,7 +176,7 @@ class _Builder:
     def _claim(self, name: str, member: topology.Member, claims: dict[str, list[str]]) -> None:
         exact = member.selector.exact_match
         if exact is None:
-            self._complain(name, "members of type HyperNode are given by exactMatch")
+            self._complain(name, "a member of type HyperNode needs exactMatch")
             return
         hyper_node = self._known.get(exact.name)
         if hyper_node is None:
@@ -216,7 +217,7 @@ class _Builder:
         self, what: str, claimants: Sequence[str], holder: str, others: Sequence[str] = ()
     ) -> None:
         text = f"{what} of {' and of '.join(claimants)}: it belongs to none of them"
-        text += f", only for {holder}" if holder else ""
+        text += f", only to {holder}" if holder else ""
         self._complaints.append(text)
         for name in (*claimants, *others):
             self._about.setdefault(name, []).append(text)

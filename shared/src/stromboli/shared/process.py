@@ -34,8 +34,8 @@ def start(
 ) -> None:
     """Read the settings and run ``main`` until a signal.
 
-    Exits with a line for each invalid setting, or with the error of a configuration that a setting
-    names and that cannot be used.
+    Exits with a line for each invalid setting, or with the message of a ConfigurationError that
+    ``main`` raises.
     """
     telemetry.set_up(service, os.environ)
     try:

@@ -43,7 +43,7 @@ class QueueOrders:
         self._queues: dict[str, dict[int, tuple[str, ...]]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """The queues of which at least one chunk has been read."""
+        """The queues with at least one chunk."""
         return iter(self._queues)
 
     def put(self, message: scheduling.QueueOrdered) -> None:

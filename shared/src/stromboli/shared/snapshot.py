@@ -10,8 +10,8 @@ Pure: records in, changes out. Rules:
 * A record from before the deletion of an object does not restore the object, even if the topic
   contains that record again after the deletion: an append whose acknowledgement was lost is
   repeated as a whole.
-* A record that cannot be decoded makes its key *unknown*: neither the old value nor absence. Of a
-  pod its node is read all the same, if the record is JSON that has it.
+* A record that cannot be decoded makes its key *unknown*: neither the old value nor absence. The
+  node of a pod is still read, if the record is JSON with that field.
 * Any interleaving across topics that keeps each key's order gives the same cache.
 """
 
@@ -220,8 +220,8 @@ class Snapshot:
 
 
 def _node_of(kind: Kind[Any], value: bytes | None) -> str:
-    """The node of a pod whose record cannot be decoded, as far as its JSON says: after compaction
-    no earlier record has it. Empty for other kinds, and for bytes that are no such JSON."""
+    """The node of a pod whose record cannot be decoded, if its JSON has that field: after
+    compaction, no earlier record has it. Empty for other kinds and for other bytes."""
     if kind != kinds.PODS or value is None:
         return ""
     try:

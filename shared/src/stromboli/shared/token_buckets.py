@@ -10,8 +10,8 @@ import sys
 
 
 class TokenBuckets:
-    """The buckets of all keys. A rate of 0 means no limit. ``most_keys``: of more, those that were
-    used least recently are dropped, for keys that any client can make up."""
+    """The buckets of all keys. A rate of 0 means no limit. ``most_keys``: the maximum number of
+    keys; the least recently used ones are dropped. Set it if clients can invent keys."""
 
     def __init__(self, rate: float, burst: float, most_keys: int = sys.maxsize) -> None:
         self._most_keys = most_keys
@@ -39,8 +39,8 @@ class TokenBuckets:
         return missing / self._rate if self._rate > 0 else 0.0
 
     def spend(self, key: str, tokens: float, now: float) -> None:
-        """Take tokens, also more than there are, for what is known only afterwards. Amortised
-        O(1)."""
+        """Take tokens, even more than the bucket holds, for a cost that is known only afterwards.
+        Amortized O(1)."""
         self._drop_full(now)
         left = self._left(key, now) - tokens
         self._tokens.pop(key, None)

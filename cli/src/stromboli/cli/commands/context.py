@@ -62,7 +62,8 @@ def use(name: Name) -> None:
     stored_contexts = contexts.load(os.environ)
     if name not in stored_contexts.contexts:
         known = ", ".join(stored_contexts.contexts) or "none"
-        why, next_step = f"it does not exist; there are {known}", "create it: strom context set"
+        why = f"it does not exist; known contexts: {known}"
+        next_step = "create it: strom context set"
         raise CommandError(f"context {name}", why, next_step)
     contexts.save(os.environ, msgspec.structs.replace(stored_contexts, current=name))
     output.show_lines([f"context {name} selected"])

@@ -61,8 +61,8 @@ class AsyncJobExecutor:
 
     @property
     def blocking(self) -> JobExecutor:
-        """The executor of this context, such as for ``loop.run_in_executor``. Raises RuntimeError
-        outside of the context."""
+        """The ``JobExecutor`` of this context, for example for ``loop.run_in_executor``. Raises
+        RuntimeError outside of the context."""
         if self._executor is None:
             raise RuntimeError(
                 "AsyncJobExecutor: it has no job yet; enter it with `async with` first"

@@ -1,8 +1,8 @@
 """Assigns calls to workers: sizes of chunks, lost workers, repeated calls. Pure.
 
 Workers are reused, and a chunk costs two files, so short calls travel in large chunks: a chunk is
-sized to take ``TARGET_S`` seconds by the duration of the calls before. Each worker holds at most
-``PREFETCH`` chunks, so that it never waits for the next and a slow worker holds little.
+sized to take ``TARGET_S`` seconds, estimated from the duration of earlier calls. Each worker holds
+at most ``PREFETCH`` chunks: it need not wait for the next chunk, and a slow worker holds few calls.
 
 The calls of a lost worker are sent again, each in a separate chunk, so that a call that ends its
 process is identified: it fails after ``max_losses`` losses, and the others run. A call may
@@ -135,7 +135,7 @@ class Dispatcher:
         return new
 
     def repeat(self, call: int) -> None:
-        """Execute a call again whose result is an exception, before the others."""
+        """Queue a call again whose result was an exception, ahead of the other calls."""
         self._open.add(call)
         self._repeated.append(call)
 

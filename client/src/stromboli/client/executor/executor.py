@@ -24,7 +24,7 @@ from stromboli.client.executor.worker_job import WorkerOptions, worker_job
 P = ParamSpec("P")
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
-"""Takes the numbers of calls that are done and that were submitted."""
+"""Called with two numbers: how many calls are done, and how many were submitted."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.1
 STORE_RETRY_S = 60.0
 """Seconds for which operations on a failing store are retried."""

@@ -36,7 +36,8 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """Which exceptions of calls are retried, and how often at most each call."""
+    """``on``: the exceptions after which a call is retried. ``most``: the maximum number of retries
+    of each call."""
 
     most: int = 0
     on: type[BaseException] | tuple[type[BaseException], ...] = Exception
@@ -219,7 +220,7 @@ class Session:
         reason = self._client.explanation(self._job, self._namespace).reason
         if reason and reason != self._reason:
             self._reason = reason
-            _log.warning("%s waits for its first worker: %s", self.what, reason)
+            _log.warning("%s waits for a worker: %s", self.what, reason)
 
     # --- sending -------------------------------------------------------------------------------
 

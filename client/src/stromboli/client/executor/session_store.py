@@ -18,8 +18,8 @@ from typing import Any
 import fsspec.core
 
 REMOVALS = 10
-"""Maximum attempts to delete a session, in which a worker may still write, at most two files a
-second."""
+"""Maximum attempts to delete the files of a session, since a worker may still write up to two files
+a second."""
 _LENGTH = struct.Struct(">Q")
 
 
@@ -27,8 +27,8 @@ class SessionStore:
     """The files of one session below ``url``, a path or a URL of fsspec.
 
     A write on a plain file system becomes visible in parts, so each file begins with its length and
-    an incomplete one reads as absent. Methods raise OSError and what the file system's
-    implementation raises while the store cannot be reached.
+    an incomplete one reads as absent. While the store cannot be reached, methods raise OSError
+    or the errors of fsspec's implementation.
     """
 
     def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:

@@ -111,7 +111,13 @@ def main() -> None:
     """The entry point: parse the arguments and execute calls until the session ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("store", help="path or fsspec URL of the session")
-    parser.add_argument("--orphaned-after", type=float, default=300.0, metavar="SECONDS")
+    parser.add_argument(
+        "--orphaned-after",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="exit if the executor sends no heartbeat for this time (default: %(default)s)",
+    )
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _terminate)
     index = os.environ.get("VC_TASK_INDEX", "0")

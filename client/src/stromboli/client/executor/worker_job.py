@@ -21,10 +21,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``image``: has the caller's minor version of Python, ``stromboli-client[executor]`` and the
     modules of the functions; empty on process nodes, which run this interpreter in this directory.
-    ``requests``: of each worker, such as ``{"cpu": "1", "nvidia.com/gpu": "1"}``. ``secrets``:
-    Secrets whose keys become environment variables, such as an object store's credentials.
-    ``volume_claim``: a PersistentVolumeClaim that is mounted at ``storage``. ``orphaned_after_s``:
-    seconds after which workers end and remove the session when the executor's process has ended.
+    ``requests``: each worker's requests, such as ``{"cpu": "1", "nvidia.com/gpu": "1"}``.
+    ``secrets``: Secrets whose keys become environment variables, such as an object store's
+    credentials. ``volume_claim``: a PersistentVolumeClaim that is mounted at ``storage``.
+    ``orphaned_after_s``: seconds without a heartbeat of the executor after which workers remove the
+    session and end.
     """
 
     image: str = ""

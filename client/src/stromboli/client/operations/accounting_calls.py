@@ -48,12 +48,13 @@ def changes(query: accounting.ChangeQuery) -> Call[accounting.ChangePage]:
 
 
 def explanations(query: accounting.ExplanationQuery) -> Call[accounting.ExplanationPage]:
-    """A page of why PodGroups were pending, with their positions, over time."""
+    """A page of reasons why PodGroups were pending, and of their queue positions."""
     return _call("explanations", query, accounting.ExplanationPage)
 
 
 def pages(send: Callable[[Call[P]], P], request: Callable[[Q], Call[P]], query: Q) -> Iterator[P]:
-    """The pages of a query, each sent when it is read. ``request``: one of the functions above."""
+    """The pages of a query, each requested when it is read. ``request``: one of the functions
+    above."""
     page = send(request(query))
     yield page
     while page.continue_:

@@ -36,8 +36,8 @@ PAGE_ITEMS = 500
 class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request. ``what`` names the object in errors; ``read`` decodes a successful response and
     raises msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object does not exist;
-    ``is_creation``: it means that the namespace does not exist. ``objects``: how many objects the
-    server writes before it responds. ``work_s``: how long the server may compute, seconds."""
+    ``is_creation``: a 404 means that the namespace does not exist. ``objects``: how many objects
+    the server writes before it responds. ``work_s``: seconds that the server may compute."""
 
     method: str
     path: str
@@ -68,7 +68,7 @@ def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
             raise _rejection(call, status, decoding.from_json(body, Problem))
     except msgspec.DecodeError as error:
         raise errors.UnreadableError(call.what, str(error)) from None
-    summary = f"{call.method} {call.path} gave {status} {kind or 'nothing'}"
+    summary = f"{call.method} {call.path} returned status {status} with {kind or 'no content'}"
     raise errors.UnreadableError(call.what, summary)
 
 
@@ -91,7 +91,7 @@ def document(submitted: Submitted, namespace: str) -> Document:
     kind = _KINDS.get(type(submitted))
     if kind is None:
         known = ", ".join(sorted(each.__name__ for each in _KINDS))
-        raise TypeError(f"{type(submitted).__name__} is not a supported kind; there are {known}")
+        raise TypeError(f"{type(submitted).__name__} is not a supported kind: use {known}")
     fields = decoding.from_json(msgspec.json.encode(submitted), dict[str, Any])
     place = {"namespace": namespace} if kind.namespaced else {}
     metadata = {**place, **fields.get("metadata", {})}
@@ -104,7 +104,7 @@ _KINDS: Mapping[type[meta.Object], Kind[Any]] = {
 
 
 def _named(documents: Sequence[Document]) -> str:
-    """A text that names the objects: kind and name of a single one, else their number."""
+    """A text that names the objects: kind and name of a single one, else ``manifests``."""
     metadata = documents[0].get("metadata") if len(documents) == 1 else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return "manifests"

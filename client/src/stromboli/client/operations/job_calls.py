@@ -26,9 +26,9 @@ def change(
 ) -> calls.Call[Applied]:
     """Set replicas of tasks by name, minAvailable, the PriorityClass, the time limit and the queue
     of a job in one patch; None leaves a field unchanged. The queue can change while no pod of the
-    job has a node. ``cancelled_indexes``: indexes of an array (``3,7-9``) that end, and do not run
-    again. The scheduler plans with the time limit as the
-    job's expected run time."""
+    job has a node. ``cancelled_indexes``: indexes of an array (``3,7-9``) that must not run; their
+    running pods are deleted. The time limit also becomes the job's expected run time, with which
+    the scheduler plans."""
     body: dict[str, object] = {"replicas": dict(replicas)} if replicas else {}
     body |= {} if min_available is None else {"minAvailable": min_available}
     body |= {} if priority_class is None else {"priorityClassName": priority_class}
@@ -47,7 +47,7 @@ def change(
 
 
 def expected_starts(namespace: str = "") -> calls.Call[ExpectedStarts]:
-    """When the pending jobs of a namespace are expected to start, or those of all."""
+    """When the pending jobs of a namespace, or of all, are expected to start."""
     within = f"/namespaces/{calls.path_segment(namespace)}" if namespace else ""
     return calls.Call(
         method="GET",

@@ -67,8 +67,8 @@ def data_sets(
     limit: int = 0,
     continue_: str = "",
 ) -> calls.Call[DataSetPage]:
-    """List the data sets that jobs of a namespace name, or all that nodes have, with their copies.
-    ``uri`` is a prefix; with ``node``, only copies on this node."""
+    """List the data sets that jobs of a namespace name, with their copies; without a namespace, all
+    data sets on nodes. ``uri`` is a prefix; with ``node``, only copies on this node."""
     within = f"/namespaces/{calls.path_segment(namespace)}" if namespace else ""
     query = {"key": key, "uri": uri, "node": node, "continue": continue_}
     query |= {"limit": str(limit)} if limit else {}

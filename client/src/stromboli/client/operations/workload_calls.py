@@ -63,7 +63,7 @@ def reservation(name: str) -> Call[bytes]:
 
 
 def delete_reservation(name: str) -> Call[None]:
-    """Delete one reservation: its nodes take all pods again."""
+    """Delete one reservation: its nodes accept all pods again."""
     path, what = f"{_reservations()}/{calls.path_segment(name)}", f"reservation {name}"
     return Call(method="DELETE", path=path, what=what, read=calls.no_content)
 

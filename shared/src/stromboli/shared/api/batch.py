@@ -16,7 +16,7 @@ class PodTemplate(Part, frozen=True, kw_only=True):
 class LifecyclePolicy(Part, frozen=True, kw_only=True):
     """The action to take on events of a task or job.
 
-    ``timeout``: delay before the action. ``max_retries``: limit of actions over the job's life.
+    ``timeout``: delay before the action. ``max_retries``: maximum number of these actions.
     ``backoff``: delay before pods are created again after a restart, doubled after each further
     restart by this policy, up to ``max_backoff``.
     """
@@ -65,9 +65,9 @@ class VolumeSpec(Part, frozen=True, kw_only=True):
 
 
 MOST_PODS = 100_000
-"""Maximum number of pods of one job: ten times the pods of the largest clusters, and still fast to
-enumerate. Without a limit, a typo (two billion) would keep the controller busy indefinitely. A job
-above it gets no pods.
+"""Maximum number of pods of one job: two thirds of the pods that Kubernetes supports in a cluster
+(150,000), and still fast to enumerate. Without a limit, a typo (two billion) would keep the
+controller busy indefinitely. A job above it gets no pods.
 """
 
 
@@ -76,8 +76,8 @@ class ArraySpec(Part, frozen=True, kw_only=True):
     ``0-100:10``).
 
     The task's ``replicas`` are the number of indexes that run concurrently. ``max_retries``:
-    retries of one index. ``cancelled``: indexes that do not run, or not any more; one that ended
-    before keeps its result.
+    retries of one index. ``cancelled``: indexes that must not run: their running pods are deleted;
+    an index that ended before keeps its result.
     """
 
     indexes: str = ""
@@ -168,8 +168,8 @@ class TaskState(Part, frozen=True, kw_only=True):
 
 
 class RestartedTasks(Part, frozen=True, kw_only=True):
-    """The scope of the last partial restart: pods of these indexes (``0-3,7``) of these tasks that
-    were created before the retry ``retry_count``.
+    """The scope of the last partial restart: pods that were created before the retry
+    ``retry_count``. ``tasks``: task -> indexes of these pods (``0-3,7``).
     """
 
     retry_count: Int32

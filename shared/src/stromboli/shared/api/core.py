@@ -60,7 +60,7 @@ class NodeSelectorTerm(Part, frozen=True, kw_only=True):
 
 
 class NodeSelector(Part, frozen=True, kw_only=True):
-    """Terms of which at least one must match."""
+    """Terms; at least one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 

@@ -8,8 +8,9 @@ Labels = Mapping[str, str]
 
 
 def matches(selector: core.LabelSelector, labels: Labels) -> bool:
-    """Whether all parts of a selector hold. An empty selector matches every object: a caller for
-    which it matches no object must check for it. An unknown operator never matches."""
+    """Whether all parts of a selector hold. An empty selector matches every object; where
+    Kubernetes defines that it matches none, the caller must check for it. An unknown operator never
+    matches."""
     return all(
         labels.get(key) == value for key, value in (selector.match_labels or {}).items()
     ) and all(_holds(each, labels.get(each.key)) for each in selector.match_expressions)

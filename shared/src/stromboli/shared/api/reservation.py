@@ -13,8 +13,9 @@ class AdvanceReservationSpec(Part, frozen=True, kw_only=True):
     The period ends at ``end_time`` or after ``duration``. The nodes are those of ``node_names``,
     those with all labels of ``node_selector``, or ``all_nodes``. Jobs of one of the users, of a
     member of one of the groups, in one of the namespaces or in one of the queues may use them;
-    none may during ``maintenance``. ``lead_time``: how long before the start no pods without a time
-    limit are placed. ``at_start`` concerns pods of other jobs, ``at_end`` those of the reservation.
+    none may during ``maintenance``. ``lead_time``: the time before the start in which pods without
+    a time limit are not placed on the nodes. ``at_start``, ``at_end``: what happens at the start to
+    running pods of other jobs, and at the end to running pods of the reservation.
     """
 
     start_time: Instant | None = None

@@ -54,7 +54,7 @@ _KEPT_ANNOTATIONS = (
     keys.SELECTED_NODE,
 )
 _NODE_LOCKS = frozenset({"gpu", "hamivgpu"})
-"""Whole keys by which GPU sharing locks a node while a device plugin sets up a pod (Volcano)."""
+"""Annotations by which GPU sharing locks a node while a device plugin sets up a pod (Volcano)."""
 _OMITTED_ANNOTATIONS = (keys.TRACEPARENT, keys.LAST_APPLIED)
 
 

@@ -80,7 +80,7 @@ class Batch(msgspec.Struct, frozen=True):
     ``caught_up``. ``fenced``: records of replaced writers and of other clusters, which are not in
     ``records``. Only the topic's writer uses them: compaction keeps the last record of a key, so
     the writer has to repeat the records that they replaced. ``announced``: announcements of epochs,
-    which are no messages; a copy of a topic has to say where they were. ``recreated``: topics that
+    which are not messages; a copy of a topic must record their offsets. ``recreated``: topics that
     were deleted and created again since the previous batch, or that lost their tail; they are read
     from their start again, and state derived from them is void. ``at_end``: topic name -> the time,
     by the clock of the event loop, at which the reader had read the whole topic before it read this
@@ -116,7 +116,7 @@ class Writer(Protocol):
     async def append(self, *drafts: envelope.Draft) -> tuple[Appended, ...]:
         """Append in order; returns when all records are acknowledged.
 
-        Raises TransientError if the log is unavailable or its context was exited. Some records may
+        Raises TransientError if the log is unavailable or the bus was closed. Some records may
         have been appended nevertheless, so retrying is at least once. Raises LogLostError when the
         main topic was deleted and created again: open another writer. Raises TooLargeError, and
         appends nothing, if one draft exceeds ``topics.RECORD_BYTES``. Raises ValueError for the
@@ -128,8 +128,8 @@ class GroupConsumer(Protocol):
     """The records of one topic for a group; the caller acknowledges each."""
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
-        """Records in order; several may be in flight. Raises ReplacedError once a later consumer of
-        the group was opened, TransientError, PermanentError."""
+        """Records in order; several may be in flight. Raises TransientError, PermanentError, and
+        ReplacedError once a later consumer of the group was opened."""
 
     def acknowledge(self, record: envelope.Record) -> None:
         """Mark a record as processed. Its offset is committed after those of earlier records."""
@@ -161,8 +161,8 @@ class Bus(Protocol):
     ) -> AsyncGenerator[Batch, None]:
         """Read all records from ``start``, then new ones, to build state from them.
 
-        Without ``is_urgent``, new records may arrive a quarter of a second late: the reader gets
-        many at a time, and costs the log and its process little.
+        Without ``is_urgent``, new records may arrive a quarter of a second late, in larger batches,
+        which cost the broker and the process less.
         """
 
     def consume(

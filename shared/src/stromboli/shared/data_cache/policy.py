@@ -18,8 +18,8 @@ Rules:
    twice the time to fetch again. Without measured rates this is LRU.
 5. A copy that lacks room waits, and later ones may use the room meanwhile: by rule 3 they give it
    back. So waiting for a large copy leaves no room unused, and no small copy delays a large one.
-6. At most ``parallel`` copies are fetched at once; all but one of these slots are also for copies
-   that are not pinned, so that no pod waits until data for later has been fetched.
+6. At most ``parallel`` copies are fetched at once. One of these slots, unless it is the only one,
+   is reserved for pinned copies, so that no pod waits for a prefetch to end.
 7. A fetch of a copy that is no longer wanted is stopped. Its bytes stay as a partial copy, from
    which a later fetch resumes, until the room is needed.
 

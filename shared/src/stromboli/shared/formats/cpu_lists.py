@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 HIGHEST = 65_535
-"""An upper bound of CPU numbers, above that of any kernel. A list with a higher number is invalid;
-expanding it could exhaust the memory."""
+"""The highest accepted CPU number, above the limit of any kernel. A list with a higher number is
+invalid, because expanding it could exhaust the memory."""
 
 
 def parsed(text: str) -> frozenset[int]:

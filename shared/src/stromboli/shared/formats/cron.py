@@ -47,7 +47,8 @@ _CLOCK_CHANGE = timedelta(hours=3)
 
 class Field(msgspec.Struct, frozen=True):
     """One of the five fields: its lowest and highest value, and the names of its values, beginning
-    with ``low``. ``is_day``: a day field; both day fields must match only if one of them is ``*``.
+    with ``low``. ``is_day``: a day field. If neither day field is ``*``, one of them must match;
+    otherwise both must.
     """
 
     name: str
@@ -86,8 +87,8 @@ def problem(text: str) -> str | None:
 
 
 class Schedule:
-    """The times of one schedule. Raises ValueError for one that is invalid or never occurs, or for
-    an unknown time zone.
+    """The times of one schedule. ``anchor``: the time from which ``@every`` counts. Raises
+    ValueError for a schedule that is invalid or never occurs, or for an unknown time zone.
     """
 
     def __init__(self, text: str, time_zone: str | None, anchor: datetime) -> None:
@@ -119,7 +120,7 @@ class Schedule:
         return next(self._after(at), None)
 
     def last_until(self, after: datetime, until: datetime) -> datetime | None:
-        """The last time later than ``after`` and not later than ``until``."""
+        """The last time later than ``after`` and not later than ``until``; None without one."""
         if self._every is not None:
             last = self._anchor + (until - self._anchor) // self._every * self._every
             return last if last > max(after, self._anchor) else None

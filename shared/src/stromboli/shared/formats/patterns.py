@@ -26,7 +26,7 @@ class Pattern(Protocol):
     """A compiled pattern."""
 
     def search(self, text: str) -> object | None:
-        """A true object if the pattern matches anywhere in the text."""
+        """A truthy object if the pattern matches anywhere in the text."""
 
 
 def compile_pattern(pattern: str) -> Pattern:

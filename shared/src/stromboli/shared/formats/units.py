@@ -19,8 +19,8 @@ _QUANTITY = re.compile(
 LARGEST = 2**63 - 1
 """Kubernetes' largest quantity; larger ones are capped to it."""
 MOST = 2**62
-"""The largest amount in a resource's unit, effectively unlimited. The sum of two such amounts still
-fits 64 bits.
+"""The largest amount in a resource's unit, effectively unlimited. The sum of two smaller amounts
+fits a signed integer of 64 bits.
 """
 _LARGEST = Decimal(LARGEST)
 _SMALLEST = Decimal("1e-9")

@@ -14,8 +14,8 @@ LIMITED = ("cpu", "memory", "ephemeral-storage")
 
 
 def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
-    """Quota name -> total quantity of the given pods, each with its count. Raises ValueError for an
-    invalid quantity."""
+    """Quota name -> the total quantity of these pods. ``counted``: (spec, number of such pods).
+    Raises ValueError for an invalid quantity."""
     named: units.Amounts = {"count/pods": 0, "pods": 0}
     for spec, count in counted:
         named = units.add(named, units.times(count, usage(spec)))

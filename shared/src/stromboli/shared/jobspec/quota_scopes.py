@@ -46,8 +46,8 @@ def counts(scopes: Iterable[core.ScopeRequirement], pod: PodTraits) -> bool:
 
 
 def needs(spec: core.ResourceQuotaSpec, pods: Iterable[tuple[core.PodSpec, int]]) -> units.Amounts:
-    """Quota name -> the total that the given pods, each with its count, use of a quota. Raises
-    ValueError for an invalid quantity.
+    """Quota name -> the amount of a quota that these pods use in total. ``pods``: (spec, number of
+    such pods). Raises ValueError for an invalid quantity.
     """
     scopes, total = tuple(of(spec)), units.Amounts()
     for pod, count in pods:

@@ -42,7 +42,7 @@ _OF_ATTEMPT: Mapping[str, str] = {
     "ScaledDown": "the job was scaled down",
     policy_event_names.DEADLINE_EXCEEDED: "the time limit has passed",
 }
-"""Reason of an attempt -> its words; reasons of Kubernetes, as OOMKilled, are not in it."""
+"""Reason of an attempt -> its words; reasons of Kubernetes, such as OOMKilled, are not in it."""
 _OF_COMMAND, _REQUESTED = "command ", " was requested"
 
 

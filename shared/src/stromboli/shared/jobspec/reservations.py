@@ -12,7 +12,7 @@ from stromboli.shared.api import reservation
 from stromboli.shared.formats import durations
 
 DEFAULT_LEAD_TIME = timedelta(days=7)
-"""How long before the start no pods without a time limit are placed on the nodes."""
+"""The time before the start in which pods without a time limit are not placed on the nodes."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """The latest end of a period: a later time cannot be written in every time zone."""
 
@@ -39,9 +39,9 @@ def period(spec: reservation.AdvanceReservationSpec) -> Period:
         try:
             end = start + durations.duration(spec.duration)
         except OverflowError:
-            raise ValueError("the period ends after the year 9999") from None
+            raise ValueError("the period ends after the year 9998") from None
     if end > LATEST:
-        raise ValueError("the period ends after the year 9999")
+        raise ValueError("the period ends after the year 9998")
     if end <= start:
         raise ValueError("the period ends before it begins")
     return Period(start, end)
@@ -56,7 +56,8 @@ def is_over(spec: reservation.AdvanceReservationSpec, now: datetime) -> bool:
 
 
 def lead_time(spec: reservation.AdvanceReservationSpec) -> timedelta:
-    """How long before the start no pods without a time limit are placed. Raises ValueError."""
+    """The time before the start in which pods without a time limit are not placed. Raises
+    ValueError."""
     duration = durations.duration(spec.lead_time) if spec.lead_time else DEFAULT_LEAD_TIME
     if duration < timedelta():
         raise ValueError(f"leadTime {spec.lead_time!r} is negative")
@@ -102,5 +103,6 @@ def evicts_at_start(spec: reservation.AdvanceReservationSpec) -> bool:
 
 
 def evicts_at_end(spec: reservation.AdvanceReservationSpec) -> bool:
-    """Whether pods of the reservation that still run at its end are evicted: by default not."""
+    """Whether pods of the reservation that still run at its end are evicted: by default they
+    continue."""
     return spec.at_end == reservation.EVICT

@@ -5,7 +5,7 @@
     standby ──▶ materialize, and follow the leader
        ▲            │ the lease is acquired: ``Leadership.acquired`` returns
        │            ▼
-       │         open the log, act ──▶ asked to stop: finish, release the lease
+       │         open the log, act ──▶ stop requested: finish, release the lease
        └── lost, or replaced in the log: drop all state and start again as standby
 """
 
@@ -60,7 +60,7 @@ class LeaseStore(Protocol):
 
 
 class Leadership(Protocol):
-    """The view of a service on its lease during one term."""
+    """A service's view of its lease during one term."""
 
     async def acquired(self) -> None:
         """Return once this replica is the leader."""
@@ -206,7 +206,7 @@ class LeaderElector:
             self._candidate.record_renewal(lease, sent_at, _now())
 
     async def _renew(self) -> None:
-        """Renew the lease repeatedly. Raises once the lease has expired, which ends the term."""
+        """Renew the lease once, if this replica may still act."""
         sent_at = _now()
         if self._candidate.acts(sent_at):
             lease = await self._place.renew(self._candidate.identity, self._terms)

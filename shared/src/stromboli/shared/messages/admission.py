@@ -26,8 +26,8 @@ class Violation(Message, frozen=True, kw_only=True):
 
 @register("stromboli.admission.object_reviewed.v1")
 class ObjectReviewed(Message, frozen=True, kw_only=True):
-    """The result of the review of an object (key: the object). The request is allowed exactly if
-    there are no violations."""
+    """The result of the review of an object (key: the object). The request is allowed if and
+    only if there are no violations."""
 
     kind: str
     object: str
@@ -101,8 +101,8 @@ class SubmissionAnswered(Message, frozen=True, kw_only=True):
 
 @register("stromboli.admission.request_answered.v1")
 class RequestAnswered(Message, frozen=True, kw_only=True):
-    """The answer to a request with an idempotency key (key: that key), which is returned again for
-    a repetition. ``request``: a digest of the request; ``body``: JSON; ``warnings``: texts of the
+    """The answer to a request with an idempotency key (key: that key). A repeated request gets the
+    same answer. ``request``: a digest of the request; ``body``: JSON; ``warnings``: texts of the
     header ``Warning``."""
 
     request: str

@@ -51,7 +51,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     ``devices``: resource -> ids that were assigned when it was bound. ``created_at``: the pod's
     creation time (whole seconds) in the first event about it, which need not be ``Pending`` if
     earlier states were not observed. ``object_version``: the observed resourceVersion of the pod, 0
-    for a deleted one. ``detail``: explains the reason, as for which job or queue a pod was evicted.
+    for a deleted one. ``detail``: explains the reason, such as the job that a pod was evicted for.
     ``requests``: the pod's requests, in the first event about it: resource -> amount in the units
     of ``stromboli.shared.formats.units``. ``notify``: for a preempted pod, the notifications that
     its job requests. ``gpu_type``: the type of the GPUs of its node, see
@@ -157,9 +157,9 @@ class PublishedTaskChunk(Message, frozen=True, kw_only=True):
 class StatePosition(Message, frozen=True, kw_only=True):
     """The records before this one contain every event below ``events_end`` (key: ``$position``).
 
-    A new leader reads ``batch.events`` from ``resume_from``, at most ``events_end``;
-    ``resume_epoch``: the writer's epoch at ``resume_from``. The topic ids distinguish both topics
-    from later ones of the same names.
+    ``resume_from``: the offset, at most ``events_end``, from which a new leader reads
+    ``batch.events``. ``resume_epoch``: the writer's epoch at this offset. The topic ids distinguish
+    both topics from later ones of the same names.
     """
 
     events_end: int

@@ -41,7 +41,7 @@ class DataObserved(Message, frozen=True, kw_only=True):
     ``capacity_bytes``: the maximum size of the cache. ``used_bytes``: the bytes that it holds,
     including partial copies. ``copies``: in the order of their keys. ``read_bytes_per_s``: scheme
     of a URI -> the rate at which this node lately read from such origins. ``silent_since``: the
-    last report of the node's cache, if that is too old to rely on this; None while it reports.
+    time of the cache's last report, if that is too old to rely on; None while the cache reports.
     """
 
     node: str
@@ -74,7 +74,7 @@ class WantedCopy(Message, frozen=True, kw_only=True):
 class DataWanted(Message, frozen=True, kw_only=True):
     """All data sets that a node should have (key: the node): of pods placed there until they end,
     and of pending gangs that are to start there. Published when it changes. A copy that is not
-    listed may be evicted; it is not deleted for that alone.
+    listed may be evicted, but only if its room is needed.
     """
 
     node: str

@@ -2,7 +2,7 @@
 exclusive allocations.
 
 An agent on the node reads the hardware, and the monitor publishes it. Values that could not be read
-are listed in ``unread``, never guessed: an empty field whose reading failed is *unknown*.
+are listed in ``read_failures``, never guessed: an empty field whose reading failed is *unknown*.
 """
 
 import msgspec
@@ -131,8 +131,8 @@ class ExclusiveAllocation(Message, frozen=True, kw_only=True):
 
 class KubeletConfiguration(Message, frozen=True, kw_only=True):
     """The relevant configuration of the node's kubelet. ``reserved``: amounts that pods cannot use.
-    ``reserved_cpus``: the reserved CPUs, if configured. ``source``: of the allocations:
-    ``podresources``, ``state files``, or empty for none.
+    ``reserved_cpus``: the reserved CPUs, if configured. ``source``: where the allocations were
+    read: ``podresources``, ``state files``, or empty if nowhere.
     """
 
     cpu_policy: str = ""
@@ -174,7 +174,7 @@ class NodeTopology(Message, frozen=True, kw_only=True):
 class TopologyObserved(Message, frozen=True, kw_only=True):
     """A node's hardware as of ``at`` (key: the node). Published when it changes.
 
-    ``silent_since``: the last report of its agent, if that is too old to rely on this; None while
+    ``silent_since``: the time of its agent's last report, if that is too old to rely on; None while
     the agent reports.
     """
 

@@ -13,9 +13,9 @@ from stromboli.shared.messages.base import Message, register
 class DeviceLoad(Message, frozen=True, kw_only=True):
     """The load of a node's disks, or of its network interfaces.
 
-    ``busiest``: the device with the highest load. ``percent``: its load, 0 to 100: of a disk the
-    share of time with requests in progress (``%util`` of iostat), of an interface the busier
-    direction against the speed of its link. ``in_bytes_per_s``: read or received by all devices
+    ``busiest``: the device with the highest load. ``percent``: its load, 0 to 100: for a disk, the
+    share of time with requests in progress (``%util`` of iostat); for an interface, the busier
+    direction relative to the speed of its link. ``in_bytes_per_s``: read or received by all devices
     together; ``out_bytes_per_s``: written or sent.
     """
 
@@ -37,8 +37,8 @@ class NodeLoad(Message, frozen=True, kw_only=True):
 @register("stromboli.cluster.usage_observed.v1")
 class UsageObserved(Message, frozen=True, kw_only=True):
     """The loads of a node as of ``observed_at`` (key: the node). Published when they change
-    noticeably. ``silent_since``: the last report of the node's agent, if that is too old to rely on
-    this; None while it reports.
+    noticeably. ``silent_since``: the time of the last report of the node's agent, if that is too
+    old to rely on; None while the agent reports.
     """
 
     node: str
@@ -54,7 +54,7 @@ class PodUsage(Message, frozen=True, kw_only=True):
     zero, after its node has restarted; the CPU time of the pod is the sum of all its counters.
     ``cpu_ms``: the CPU time on that counter, in milliseconds. ``max_memory_bytes``: the highest
     measured memory of all processes together, without page cache that can be reclaimed. ``gpu_ms``:
-    the time in which the pod's GPUs were busy, added up over GPUs, since the agent has started;
+    the time in which the pod's GPUs were busy, added up over GPUs, since the agent started;
     ``max_gpu_memory_bytes``: the highest measured memory of its GPUs. Both are None without whole
     GPUs that the agent can measure.
     """
@@ -68,9 +68,9 @@ class PodUsage(Message, frozen=True, kw_only=True):
 
 
 class PodUsageReport(Message, frozen=True, kw_only=True):
-    """An agent's report to the monitor. ``sampler``: identifies this run of the agent, whose times
-    of GPUs begin at zero. ``unknown_pods``: the names (namespace/name) of pods whose uid the agent
-    requests."""
+    """An agent's report to the monitor. ``sampler``: identifies this run of the agent, in which
+    GPU times begin at zero. ``unknown_pods``: the names (namespace/name) of pods whose uids the
+    agent requests."""
 
     sampler: str
     pods: tuple[PodUsage, ...] = ()

@@ -5,7 +5,7 @@ fields only: name, uid, version, node and address. A pod that is decoded alone t
 objects, most of which are equal in thousands of other pods.
 
 Shared are the spec without its node, the status without its address, the owner, and the texts of
-labels, annotations and conditions; all of them are immutable. Spec and status are recognised by
+labels, annotations and conditions; all of them are immutable. Spec and status are recognized by
 their bytes, so equal ones are decoded once. The result equals that of a plain decoder, also for
 invalid bytes.
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 P = TypeVar("P", core.Pod, scheduling.PodGroup)
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Maximum size of the table of specs, and of that of statuses, in bytes. An entry takes about
+"""Maximum size in bytes of each of the two tables, of specs and of statuses. An entry takes about
 500."""
 LARGEST_BYTES = 16 * 1024
 """A larger spec or status is not shared, so that a few cannot fill a table."""

@@ -76,8 +76,9 @@ class StatementDecided(Message, frozen=True, kw_only=True):
     """The whole statement of one gang in one session (key: the PodGroup). Its ``ce_id`` is the
     decision's id.
 
-    ``enqueue``: the PodGroup is admitted to its queue, so its pods may be created. ``job_uid``: uid
-    of the PodGroup's owner. ``decision``: empty, or in a repeated publication the decision's id;
+    ``enqueue``: the PodGroup is admitted to its queue, so its pods may be created.
+    ``starts_gang``: no member of the gang is on a node before these binds. ``job_uid``: uid of the
+    PodGroup's owner. ``decision``: empty, or in a repeated publication the decision's id;
     the repetition contains the unfinished part of the statement, and gets its own outcome.
     """
 

@@ -25,7 +25,7 @@ that is too long is rejected with its name and not as an unreadable request.
 """
 
 PORTS_TRIED = 100
-"""Number of ports after the wanted one that are tried before any free port is used."""
+"""Number of ports, from the wanted one on, that are tried before any free port is used."""
 POLL_S = 0.005
 """Seconds between two checks of the state of a server that starts or ends."""
 
@@ -86,7 +86,7 @@ def _prepare(app: Litestar) -> None:
 
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers (``runtime.run`` handles signals) and without its pauses
-    at the end: it looks every 0.1 s whether it should end, and then waits for another 0.1 s."""
+    at the end: uvicorn checks every 0.1 s whether it should end, and then waits another 0.1 s."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -114,7 +114,8 @@ class _Server(uvicorn.Server):
                 task.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close idle connections, wait for responses that have begun, cancel the late ones."""
+        """Close idle connections, wait for responses that have begun, and cancel those that take
+        too long."""
         for server in self.servers:
             server.close()
         for listening in sockets or []:

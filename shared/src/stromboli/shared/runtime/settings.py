@@ -36,7 +36,7 @@ def load(struct: type[S], service: str, environment: Mapping[str, str]) -> S:
             hint = (
                 f"; did you mean {close[0]}?"
                 if close
-                else f"; known are {', '.join(sorted(known))}"
+                else f"; known settings: {', '.join(sorted(known))}"
             )
             lines.append(f"{name}: unknown setting{hint}")
     if lines:

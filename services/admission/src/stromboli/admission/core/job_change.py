@@ -81,7 +81,7 @@ def _cancelled(job: dict[str, Any], text: str) -> str | Violation:
         return Violation(path=path, reason=problem, expected=indexes.FORM)
     wanted, requested = indexes.parse(text), indexes.parse(array["indexes"])
     if unknown := wanted - requested:
-        has = f"some of {array['indexes']}"
+        has = f"indexes of {array['indexes']}"
         return Violation(path=path, reason=f"the array has no index {unknown}", expected=has)
     results = job.get("status", {}).get("array") or {}
     ended = (indexes.parse(results.get(name, "")) for name in ("succeeded", "failed"))

@@ -1,1 +1,1 @@
-"""What the REST API returns beside objects of Kubernetes: records of history, forecasts, health."""
+"""Responses of the REST API other than Kubernetes objects: history, forecasts, health."""

@@ -17,8 +17,7 @@ ATTEMPTS_PER_PAGE = 1000
 MOST_JOBS = 100
 """Maximum number of jobs in a page, each with its specification and its phases."""
 MOST_PHASES = 1000
-"""Maximum number of phases of one job in a result; of a job with more phases, the newest are
-kept."""
+"""Maximum number of phases of one job in a result; if a job has more, the newest are kept."""
 MOST_REQUESTS = 1000
 """Maximum number of users' requests about one job in a result; the newest are kept."""
 DELETE_JOB, CHANGE_JOB = "DeleteJob", "ChangeJob"
@@ -40,7 +39,7 @@ MOST_EXPLANATIONS = 1000
 """Maximum number of explanations in a page, and of positions."""
 CHANGED_KINDS = ("Node", "Hardware", "Queue", "PriorityClass", "Configuration")
 """Kinds of objects whose changes are recorded. ``Hardware``: the GPUs of a node;
-``Configuration``: that of a service."""
+``Configuration``: the configuration of a service."""
 ACTIONS = ("created", "changed", "deleted")
 STATES = (
     "Pending",
@@ -61,7 +60,7 @@ LABEL = "label:"
 """Prefix that marks a key for grouping usage as the key of a label."""
 GPU_TYPE = "gpu-type"
 GROUPS = ("queue", "user", "namespace", "job", "node", "day", GPU_TYPE)
-"""The keys by which usage can be grouped, besides ``label:KEY``."""
+"""The keys by which usage can be grouped, in addition to ``label:KEY``."""
 MOST_DAYS = 400
 """Maximum number of days in a report that is grouped by day."""
 
@@ -101,8 +100,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     if it held nothing exclusively. The seconds are requests times the time since ``allocated_at``:
     core-seconds, GiB-seconds and GPU-seconds. ``used_cpu_seconds``, ``used_gpu_seconds``: the CPU
     time of its processes, and the time in which its GPUs were busy; ``max_memory_bytes``,
-    ``max_gpu_memory_bytes``: the most that it had in use. They are measured, as of the last
-    measurement; None: not measured.
+    ``max_gpu_memory_bytes``: its peak use. These four are as of the last measurement; None if it
+    was not measured.
     """
 
     namespace: str
@@ -144,7 +143,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Attempts, the last created pod first. ``continue`` is the token of the next page, empty on
-    the last page; a page with it may have fewer attempts than were requested, or none.
+    the last page; any other page may also have fewer attempts than were requested, or none.
     ``complete``: the page includes everything that was published before the request."""
 
     attempts: tuple[Attempt, ...]
@@ -177,7 +176,7 @@ class PhaseChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A user's request to delete (``DeleteJob``) or change (``ChangeJob``) a job, or a command's
     action. ``entry_point``: ``rest``, ``kafka`` or ``webhook`` (kubectl and other clients of the
-    API server). ``detail``: what a change changes."""
+    API server). ``detail``: the changed fields."""
 
     at: Instant
     user: str
@@ -274,8 +273,8 @@ class EvictionPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangeQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects changes of the cluster by the kind (of ``CHANGED_KINDS``) and name of the object, and
-    by time. An empty field selects all."""
+    """Selects changes of the cluster by the kind (one of ``CHANGED_KINDS``) and name of the object,
+    and by time. An empty field selects all."""
 
     kind: str = ""
     name: str = ""
@@ -294,8 +293,9 @@ class FieldChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An object that was created, changed or deleted (``action``, of ``ACTIONS``). ``fields``: the
-    fields that differ, for a change. ``at``: for a change, the time at which it was observed."""
+    """An object that was created, changed or deleted (``action``, one of ``ACTIONS``). ``fields``:
+    for a change, the fields that differ. ``at``: for a change, the time at which it was
+    observed."""
 
     at: Instant
     kind: str
@@ -327,9 +327,9 @@ class ExplanationQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class PastExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why a PodGroup was pending from ``at`` on, until its next explanation. ``explained``: the
-    scheduler's explanation as JSON (``PodGroupExplained``), None if nothing blocked it. An
-    explanation of the same kind of reason is kept once in an hour, so its numbers may be that
-    old."""
+    scheduler's explanation as JSON (``PodGroupExplained``), None if nothing blocked it. While
+    the kind of reason stays the same, one explanation per hour is kept, so its numbers may be up to
+    an hour old."""
 
     at: Instant
     namespace: str
@@ -339,7 +339,7 @@ class PastExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class QueuePosition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many PodGroups were in front of a PodGroup in its queue; kept once in an hour."""
+    """How many PodGroups were in front of a PodGroup in its queue; one per hour is kept."""
 
     at: Instant
     pod_group: str
@@ -348,8 +348,9 @@ class QueuePosition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ExplanationPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Explanations, the newest one first. ``positions``: of the PodGroups of the query's job in the
-    same interval, the newest one first; on the first page only, and empty without a job.
+    """Explanations, the newest one first. ``positions``: the queue positions of the PodGroups of
+    the query's job in the same interval, the newest one first; on the first page only, and empty if
+    the query names no job.
     ``continue`` and ``complete`` as in ``AttemptPage``."""
 
     explanations: tuple[PastExplanation, ...]
@@ -359,8 +360,8 @@ class ExplanationPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects usage within [``since``, ``until``), grouped by the keys ``by``: of ``GROUPS``, or
-    ``label:KEY``. An empty field selects all."""
+    """Selects usage within [``since``, ``until``), grouped by the keys ``by``: each is one of
+    ``GROUPS`` or ``label:KEY``. An empty field selects all."""
 
     since: Instant
     until: Instant
@@ -375,9 +376,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The usage of a group: the pods' requests times the time for which they were allocated, in
     core-seconds, GiB-seconds and GPU-seconds. ``evicted_...``: the part used by attempts that were
     preempted, whose work was lost. ``idle_...``: the part before the containers ran, when resources
-    were allocated and unused. ``used_...``: what processes used, of memory the most that each
-    attempt had in use times its time; of attempts that were measured, whose part of the usage is
-    ``measured_...``."""
+    were allocated and unused. ``used_...``: what the processes of measured attempts used; for
+    memory, the peak of each attempt times its duration. ``measured_...``: the part of the usage by
+    measured attempts, to compare ``used_...`` with."""
 
     group: dict[str, str]
     attempts: int
@@ -397,9 +398,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a queue and the queues below it used, and what the queue deserved at that time, in
-    core-seconds and GPU-seconds: its amount ``deserved`` times the time, with its changes.
-    ``depth``: 0 at the top of the tree of queues."""
+    """What a queue and the queues below it used, and what the queue deserved in the same interval,
+    in core-seconds and GPU-seconds: the sum over time of its ``deserved``, which may have changed
+    within the interval. ``depth``: 0 at the top of the tree of queues."""
 
     queue: str
     depth: int
@@ -411,8 +412,8 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The usage of each group, largest CPU usage first; if grouped by day, in the order of days.
-    ``shares``: the queues that deserved CPU or GPUs, as a tree in preorder, if the report is by
-    queue and of all jobs; of an interval that has not ended, its elapsed part."""
+    ``shares``: the queues that deserved CPU or GPUs, as a tree in preorder; empty unless the report
+    is by queue and covers all jobs. An interval that has not ended counts up to now."""
 
     since: Instant
     until: Instant
@@ -448,7 +449,8 @@ def submission(created: When, retry_count: int, submitted: When | None, begun: W
 
 
 def attempt_state(observed: str, reason: str) -> str:
-    """The state of an attempt, from that of its pod as in ``batch.events`` and its reason."""
+    """The state of an attempt, from the state of its pod (as in ``batch.events``) and its
+    reason."""
     is_overdue = observed == "Gone" and reason == _OVERDUE
     return "Timeout" if is_overdue else observed
 

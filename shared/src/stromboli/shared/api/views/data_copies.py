@@ -19,8 +19,8 @@ class NodeCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ``bytes``: the size of the content, 0 while it is unknown; ``fetched_bytes``: how many of them
     are on the node. ``digest``: the measured digest of a complete copy. ``in_use``: a pod uses it.
     ``last_used_at``: when the last pod that used it ended, or when it was fetched. ``reason``: why
-    the copy failed or waits. ``observed_at``: the time of the report; ``silent_since``: the last
-    report of the cache, if that is too old to rely on; null while the cache reports.
+    the copy failed or waits. ``observed_at``: the time of the report; ``silent_since``: the time
+    of the cache's last report, if that is too old to rely on; null while the cache reports.
     """
 
     node: str

@@ -1,7 +1,8 @@
-"""What attempts used of what was reserved for them, as Slurm's ``seff`` computes it. Pure.
+"""The efficiency of attempts: used divided by reserved resources, as Slurm's ``seff`` computes it.
+Pure.
 
-Only attempts that were measured count, on both sides. Of memory the attempt counts that needed most
-of its request: it decides how much a job has to request.
+Attempts that were not measured count neither as used nor as reserved. For memory, only the attempt
+that used the largest share of its request counts: it determines how much the job must request.
 """
 
 from collections.abc import Sequence
@@ -15,19 +16,19 @@ BYTE_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What was used of what was reserved, both in the same unit."""
+    """The used and the reserved amount of a resource, in the same unit."""
 
     used: float
     reserved: float
 
     @property
     def share(self) -> float | None:
-        """The used share, 1 for all; None if nothing was reserved."""
+        """Used divided by reserved (1.0: all of it); None if nothing was reserved."""
         return self.used / self.reserved if self.reserved else None
 
     @property
     def percent(self) -> str:
-        """The share in words: ``37 %``; empty if nothing was reserved."""
+        """The share as text: ``37 %``; empty if nothing was reserved."""
         return "" if self.share is None else f"{self.share:.0%}".replace("%", " %")
 
 
@@ -40,7 +41,7 @@ class Efficiency(msgspec.Struct, frozen=True):
 
 
 def of_attempts(attempts: Sequence[accounting.Attempt]) -> Efficiency:
-    """The efficiency of attempts together, or of one."""
+    """The efficiency of one attempt, or of several together."""
     cpu = [(it.used_cpu_seconds, it.cpu_seconds) for it in attempts]
     gpu = [(it.used_gpu_seconds, it.gpu_seconds) for it in attempts]
     memory = [
@@ -56,7 +57,7 @@ def of_attempts(attempts: Sequence[accounting.Attempt]) -> Efficiency:
 
 
 def of_usage(used: accounting.Usage) -> Efficiency:
-    """The efficiency of a group of a report; its memory in GiB-seconds."""
+    """The efficiency of a group of a usage report; memory is in GiB-seconds."""
     return Efficiency(
         cpu=_measured(used.used_cpu_seconds, used.measured_cpu_seconds),
         memory=_measured(used.used_memory_gib_seconds, used.measured_memory_gib_seconds),
@@ -65,7 +66,7 @@ def of_usage(used: accounting.Usage) -> Efficiency:
 
 
 def texts(efficiency: Efficiency) -> list[tuple[str, str]]:
-    """Name and words of each measured resource of attempts: ``cpu``, ``1.2 of 4.0 core-hours
+    """(name, text) of each measured resource of attempts: ``cpu``, ``1.2 of 4.0 core-hours
     (30 %)``."""
     lines = []
     if efficiency.cpu is not None:

@@ -6,7 +6,7 @@ from stromboli.shared.decoding import Instant
 
 
 class TopicStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A topic. ``writer``: the service that appends to it. ``end``: the offset behind its newest
+    """A topic. ``writer``: the service that appends to it. ``end``: the offset after its newest
     record; ``last_at`` and ``last_type``: the time and type of that record. ``lag``: how many
     offsets the server that answers is behind the end; None for a topic that it does not read."""
 

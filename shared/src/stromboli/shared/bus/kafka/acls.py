@@ -31,7 +31,7 @@ from stromboli.shared.runtime import settings
 SERVICES: tuple[topics.Service, ...] = get_args(topics.Service)
 PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in SERVICES}
 READ_BY_ADMISSION = frozenset({topics.SUBMISSIONS.name})
-"""Topics that no other service reads."""
+"""Topics that only admission may read."""
 GROUPS: Mapping[str, str] = {"admission": "admission.submissions", "controller": "controller"}
 """Service -> the consumer group whose offsets it commits."""
 ANY_HOST = "*"

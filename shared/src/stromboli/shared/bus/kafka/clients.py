@@ -77,7 +77,8 @@ def translate_error(what: str, error: BaseException) -> errors.ExternalError:
     if isinstance(error, _TOO_LARGE):
         return errors.TooLargeError(what, reason)
     if isinstance(error, kafka_errors.InvalidReplicationFactorError):
-        return errors.PermanentError(what, f"{reason}: the cluster needs as many brokers")
+        few = "the Kafka cluster has fewer brokers than STROM_KAFKA_REPLICATION_FACTOR"
+        return errors.PermanentError(what, f"{few}: {reason}")
     return errors.UnavailableError(what, reason)
 
 
@@ -151,8 +152,8 @@ async def _finish_within(
 
     ``end`` runs in its own task: aiokafka lets the cancellation of its inner tasks escape while a
     fetch waits for its next retry, which the caller must not mistake for its own cancellation. Over
-    TLS, aiokafka waits for a close notification that the broker does not send, so the connections
-    are aborted afterwards.
+    TLS, aiokafka waits for a close notification that the broker does not send, so connections that
+    are closing are aborted after ``CLOSE_TIMEOUT_S``.
     """
     ending = asyncio.ensure_future(end)
     lines = _transports(client)

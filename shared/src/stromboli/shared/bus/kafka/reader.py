@@ -31,8 +31,8 @@ BATCH_RECORDS = 1000
 """Maximum number of records per batch: a few milliseconds of work, so that the event loop stays
 responsive."""
 LARGE_BYTES = 1 << 20
-"""Bytes for which a broker ends the wait of a reader that is not urgent: with these, reading a long
-log takes no longer."""
+"""Bytes after which a broker answers a reader that is not urgent (``fetch.min.bytes``). A log with
+more unread records is read as fast as by an urgent reader."""
 
 
 TOPIC_ID_CHECK_S = 5.0
@@ -47,8 +47,8 @@ not UTF-8, and for a batch with a codec that is not installed. A broker accepts 
 
 
 class ReadResult(msgspec.Struct, frozen=True):
-    """The result of one read: accepted and fenced records, announcements, and topics that are read
-    from their start again."""
+    """The result of one read: accepted and fenced records, announcements, and names of topics that
+    are read from their start again. ``at_end``: see ``port.Batch``."""
 
     accepted: tuple[envelope.Record, ...] = ()
     fenced: tuple[envelope.Record, ...] = ()
@@ -131,7 +131,8 @@ class Reader:
         return {names[full]: topic_id for full, topic_id in topic_ids.items()}
 
     async def read(self) -> ReadResult:
-        """The next records, in order within each topic; empty if none arrive within ``POLL_MS``."""
+        """The next records, in order within each topic; empty if none arrive within ``POLL_MS``.
+        Raises ExternalError."""
         if _now() >= self._check_at:
             recreated = await self._recreated()
             if recreated:

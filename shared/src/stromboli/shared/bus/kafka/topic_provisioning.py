@@ -1,5 +1,5 @@
-"""Provisions topics: creates missing topics, compares the settings of existing ones and alters
-these where that cannot lose a record.
+"""Provisions topics: creates missing topics, compares the settings of existing ones, and alters
+settings if that cannot lose a needed record.
 """
 
 from collections.abc import Mapping
@@ -118,7 +118,8 @@ async def _repair(
 def can_alter(key: str, current: str | None, wanted: str) -> bool:
     """Whether changing ``key`` from ``current`` to ``wanted`` loses no needed record."""
     if key == "cleanup.policy":
-        # On a compacted topic only deletion by age loses records; on others every change does.
+        # A topic that we compact needs only the newest record of each key, so compaction loses no
+        # needed record. Any other change of the policy may delete records by age.
         return wanted == "compact"
     if key in _ONLY_RAISED:
         # in Kafka, -1 means "no limit"

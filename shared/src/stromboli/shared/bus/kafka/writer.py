@@ -43,13 +43,13 @@ OVERHEAD_BYTES = 61 + 21
 HEADER_BYTES = 10
 """Upper bound of the length fields of a header's name and value."""
 BATCH_FROM = 4
-"""Number of records of a topic in one append from which they are handed to the producer as a batch:
-one future for all of them instead of one each, which is most of what a record costs the client."""
+"""Minimum number of records of a topic in one append that are sent as one batch. A batch needs one
+future instead of one per record, and futures are most of the client's cost per record."""
 
 
 class _PendingRecord(msgspec.Struct, eq=False):
     """One record in flight. ``sent`` is its future at the current producer; the records of a batch
-    share one, whose offset is that of the record at ``place`` 0."""
+    share one, with the offset of the record at ``place`` 0."""
 
     topic: str
     key: bytes
@@ -290,8 +290,8 @@ class KafkaWriter:
                 raise
 
     def _is_sending(self, topic: str) -> bool:
-        """Whether records of the topic may wait for their request: a batch would wait for it, too,
-        and a single record joins it."""
+        """Whether earlier records of the topic may still be queued in the producer: a new batch
+        would wait behind them, while single records join their request."""
         return any(it.topic == topic and it.offset is None for it in self._unacknowledged)
 
     async def _send_one(self, producer: aiokafka.AIOKafkaProducer, entry: _PendingRecord) -> None:
@@ -396,7 +396,7 @@ class KafkaWriter:
 
 
 def _failed(error: BaseException) -> asyncio.Future[Any]:
-    """The future of records that the producer did not take."""
+    """A failed future, for records that the producer did not accept."""
     failed = asyncio.get_running_loop().create_future()
     failed.set_exception(error)
     return failed

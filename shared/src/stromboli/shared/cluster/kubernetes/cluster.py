@@ -265,7 +265,7 @@ class KubernetesCluster:
         return self._connection.server_time()
 
     async def is_reachable(self) -> bool:
-        """Whether the server reports ready within two seconds."""
+        """Whether ``/readyz`` is answered within two seconds, with a status below 500."""
         return await self._connection.answers("/readyz")
 
 

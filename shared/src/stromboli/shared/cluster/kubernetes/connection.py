@@ -33,8 +33,7 @@ replica."""
 PROBE_TIMEOUT_S = 2.0
 """Seconds within which a server must answer its health check to count as reachable."""
 BUFFER_BYTES = 1 << 20
-"""Bytes of read-ahead of a stream: objects are tens of KB, so that each wake-up handles many
-events."""
+"""Read-ahead of a stream in bytes. Objects are tens of KB, so each wake-up handles many events."""
 LARGE_BYTES = 1 << 18
 """A body with more bytes than this is sent as a file, in chunks."""
 KEPT_OPEN_S = 60.0

@@ -43,7 +43,7 @@ class PluginObject(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plugin:
     """The base class of plugins. Its methods add nothing; plugins override those that they need.
-    Every task of a job that plugins receive has a name.
+    Every task of a job that is passed to a plugin has a name.
     """
 
     defaults: ClassVar[Mapping[str, flags.Value]] = {}
@@ -52,8 +52,8 @@ class Plugin:
     """Arguments that are ports."""
 
     def argument_values(self, arguments: Sequence[str]) -> Mapping[str, Any]:
-        """The values of all arguments: as given or, if not given, after a parse error or for a port
-        out of range, the defaults."""
+        """The values of all arguments. The default replaces an argument that is absent, that
+        follows a parse error, or that is a port out of range."""
         values = flags.read(arguments, self.defaults).values
         return {
             **values,
@@ -74,7 +74,8 @@ class Plugin:
         if there are none."""
         ignored = flags.read(arguments, self.defaults).ignored
         known = ", ".join(sorted(self.defaults)) or "none"
-        return f"{', '.join(ignored)} ignored as unknown; known are {known}" if ignored else ""
+        text = f"{', '.join(ignored)}: unknown, so ignored; known arguments: {known}"
+        return text if ignored else ""
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod of this job can be created; empty if pods can be created."""
@@ -95,8 +96,8 @@ def _is_port(value: Any) -> bool:
 
 
 def service_name_problem(name: str) -> str:
-    """Why a Service cannot have the name, which begins with the job's; empty if it can. It must
-    begin with a letter (RFC 1035), unlike a pod's."""
+    """Why a Service cannot have this name, which begins with the job's name; empty if it can. The
+    name of a Service must begin with a letter (RFC 1035), unlike a pod's."""
     if not name[:1].isalpha():
         fault = "which must begin with a letter: give the job a name that does"
     elif len(name) > LONGEST_SERVICE_NAME:

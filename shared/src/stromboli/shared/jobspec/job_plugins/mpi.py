@@ -23,7 +23,7 @@ class Mpi(base.Plugin):
         master = self.argument_values(arguments)["master"]
         if base.task_named(job, master) is not None:
             return ""
-        return f"task {master!r} for the master does not exist; set --master=<task>"
+        return f"there is no task {master!r} for the master; name one with --master=<task>"
 
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]

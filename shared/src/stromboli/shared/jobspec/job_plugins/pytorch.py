@@ -28,7 +28,7 @@ class Pytorch(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Add the port and the variables to the containers of every task; no effect without a
+        """Add the port and the variables to the main containers of every task; no effect without a
         master task."""
         requested = self.argument_values(arguments)
         master = base.task_named(job, requested["master"])

@@ -33,7 +33,7 @@ class Ray(base.Plugin):
         head = self.argument_values(arguments)["head"]
         if base.task_named(job, head) is not None:
             return base.service_name_problem(_service_name(job))
-        return f"task {head!r} for the head does not exist; set --head=<task>"
+        return f"there is no task {head!r} for the head; name one with --head=<task>"
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Service ``<job>-head-svc``."""

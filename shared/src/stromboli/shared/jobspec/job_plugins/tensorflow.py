@@ -14,7 +14,7 @@ ROLES = ("ps", "worker", "chief", "evaluator")
 
 
 class Tensorflow(base.Plugin):
-    """Sets ``TF_CONFIG`` in all containers. Arguments map TensorFlow's roles to tasks."""
+    """Sets ``TF_CONFIG`` in all main containers. Arguments map TensorFlow's roles to tasks."""
 
     defaults: ClassVar[Mapping[str, Value]] = {**{role: role for role in ROLES}, "port": 2222}
     ports: ClassVar[Sequence[str]] = ("port",)

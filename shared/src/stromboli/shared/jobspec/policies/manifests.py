@@ -185,7 +185,7 @@ def _queues_that_stay() -> Document:
             "validations": [
                 {
                     "expression": "!(oldObject.metadata.name in ['root', 'default'])",
-                    "message": "metadata.name: queues root and default always exist",
+                    "message": "metadata.name: queues root and default cannot be deleted",
                     "reason": "Invalid",
                 }
             ],

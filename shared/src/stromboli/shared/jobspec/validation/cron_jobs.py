@@ -44,7 +44,7 @@ def _of_name(cron_job: CronJob) -> Iterator[Violation]:
     if len(name) > MAX_NAME_LENGTH:
         yield Violation(
             path="metadata.name",
-            reason=f"has {len(name)} characters, and jobs get eleven more",
+            reason=f"has {len(name)} characters, and its jobs' names have eleven more",
             expected=f"at most {MAX_NAME_LENGTH} characters",
         )
 

@@ -103,7 +103,7 @@ def _of_claim(data_set: batch.DataSet, path: str) -> Iterator[Violation]:
         if getattr(data_set, field):
             yield Violation(
                 path=f"{path}.{field}",
-                reason="a claim has no copies",
+                reason=f"{field} applies only to copies of a uri",
                 expected="leave it out, or set a uri",
             )
 

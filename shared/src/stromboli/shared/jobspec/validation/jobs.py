@@ -33,8 +33,12 @@ from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
-CHANGEABLE = "minAvailable, replicas, priorityClassName, activeDeadlineSeconds or array.cancelled"
-"""The mutable fields of an existing job, for messages; and queue, while the job waits."""
+CHANGEABLE = (
+    "minAvailable, replicas, priorityClassName, activeDeadlineSeconds, runningEstimate or "
+    "array.cancelled"
+)
+"""The mutable fields of an existing job, for messages. The queue can change, too, while the job
+waits."""
 SUSPENDED = ("Aborting", "Aborted")
 WAITS = ("", "Pending", *SUSPENDED)
 """Phases in which the queue of a job can change."""
@@ -144,8 +148,8 @@ def validate_update(
     submitter: permissions.Submitter | None = None,
     pod_group_phase: str = "",
 ) -> Iterator[Violation]:
-    """All violations of a change of a job's spec. ``pod_group_phase``: of the job's PodGroup, if
-    the queue changes; empty if it has none."""
+    """All violations of a change of a job's spec. ``pod_group_phase``: the phase of the job's
+    PodGroup, needed if the queue changes; empty if it has none."""
     spec = job.spec
     if len(spec.tasks) != len(before.spec.tasks):
         yield Violation(
@@ -191,8 +195,9 @@ def _of_queue_change(
     submitter: permissions.Submitter | None,
     pod_group_phase: str,
 ) -> Iterator[Violation]:
-    """The violation of a change of the queue if a pod has a node, as its quota is used already;
-    else those of the two queues."""
+    """Violations of a change of the queue. A job with a pod on a node already uses quota, so its
+    queue cannot change; other jobs must be allowed to leave the old queue and to join the new
+    one."""
     status, name = before.status, job.metadata.name
     why = ""
     if status.state.phase not in WAITS:
@@ -305,14 +310,10 @@ def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violati
             continue
         problem = carried[name].problem(arguments or ())
         if problem:
-            yield Violation(path=path, reason=problem, expected="valid arguments")
+            yield Violation(path=path, reason=problem)
         job_problem = carried[name].job_problem(job, arguments or ())
         if job_problem:
-            yield Violation(
-                path=path,
-                reason=job_problem,
-                expected="a job that fulfils the plugin's requirements",
-            )
+            yield Violation(path=path, reason=job_problem)
 
 
 def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
@@ -405,7 +406,7 @@ def _of_cancelled(array: batch.ArraySpec) -> Iterator[Violation]:
         yield Violation(
             path=path,
             reason=f"the array has no index {unknown}",
-            expected=f"some of {array.indexes}",
+            expected=f"indexes of {array.indexes}",
         )
     elif not requested - cancelled:
         yield Violation(

@@ -9,7 +9,9 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
-LABEL_EXPECTED = "at most 63 lower case letters, digits and '-', beginning and ending with one"
+LABEL_EXPECTED = (
+    "at most 63 lower case letters, digits and '-', beginning and ending with a letter or digit"
+)
 SUBDOMAIN_EXPECTED = "lower case letters, digits, '-' and '.', at most 253 characters"
 KEY_EXPECTED = (
     "a name of at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or "
@@ -68,7 +70,7 @@ def join_limited(names: Sequence[str], without: str = "") -> str:
 @functools.lru_cache(maxsize=64)  # a bulk request repeats the same misspelt name
 def alternatives(name: str, known: tuple[str, ...], kinds: str, create: str) -> str:
     """What to use instead of an absent object, for a message: the nearest known name, all names, or
-    ``create``, the command that creates it. ``kinds``: what the names are, with a capital."""
+    ``create``, the command that creates it. ``kinds``: their kind, such as ``Queues``."""
     if not known:
         return f"create it first: {create}"
     close = difflib.get_close_matches(name, known[:_MAX_COMPARED], n=1)

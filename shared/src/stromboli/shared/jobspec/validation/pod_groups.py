@@ -42,8 +42,8 @@ def default_patch(group: PodGroup, document: Document, namespace_queue: str) -> 
 def update_patch(
     group: PodGroup, old: PodGroup, document: Document, namespace_queue: str
 ) -> tuple[Add, ...]:
-    """The patch that keeps the namespace's queue if an update leaves the queue out, for which the
-    schema sets ``default``. mpi-operator, for example, writes its desired spec whenever the stored
+    """The patch that keeps the namespace's queue if an update leaves the queue out (the schema then
+    sets ``default``). mpi-operator, for example, writes its desired spec whenever the stored
     one differs. An update to another queue is not changed."""
     if old.spec.queue != namespace_queue:
         return ()

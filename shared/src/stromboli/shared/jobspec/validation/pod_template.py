@@ -174,7 +174,7 @@ def _of_toleration(toleration: Toleration, path: str) -> Iterator[Violation]:
     if toleration.effect and toleration.effect not in EFFECTS:
         yield Violation(
             path=f"{path}.effect",
-            reason=f"{toleration.effect!r} is not a taint's effect",
+            reason=f"{toleration.effect!r} is not a taint effect",
             expected=f"one of {', '.join(EFFECTS)}, or none for all",
         )
 
@@ -186,11 +186,13 @@ def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
 
 
 def _of_name(what: str, name: str, path: str, earlier_names: set[str]) -> Iterator[Violation]:
-    """Violations of the name of an item. ``earlier_names``: of earlier items, to which this name
-    is added."""
+    """Violations of the name of an item. ``earlier_names``: the names of earlier items; this name
+    is added to them."""
     if not naming.is_label(name):
         yield Violation(
-            path=path, reason=f"{name!r} is not a {what}'s name", expected=naming.LABEL_EXPECTED
+            path=path,
+            reason=f"{name!r} is not a valid {what} name",
+            expected=naming.LABEL_EXPECTED,
         )
     elif name in earlier_names:
         yield Violation(

@@ -81,7 +81,7 @@ def _of_one(policy: LifecyclePolicy, events: tuple[str, ...], at: str) -> Iterat
         if event not in policy_event_names.ACCEPTED:
             yield Violation(
                 path=f"{at}.event",
-                reason=f"{event!r} is not an event of policies",
+                reason=f"{event!r} is not a policy event",
                 expected=f"one of {', '.join(policy_event_names.ACCEPTED)}",
             )
     if policy.action not in ACTIONS:

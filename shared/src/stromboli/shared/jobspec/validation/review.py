@@ -64,10 +64,11 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     which another system acts.
 
     ``reservations``: all reservations by name, and ``nodes``: all nodes, if the object is about
-    reservations. ``priority_classes``: all priority classes by name. ``submitter``: None:
-    permissions are not checked. ``requester``: the user of the request; None: one of our services,
-    which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
-    API server. ``pod_group_phase``: of the PodGroup of a job whose queue changes.
+    reservations. ``priority_classes``: all priority classes by name. ``submitter``: the
+    user whose permissions are checked; None: they are not checked. ``requester``: the user of the
+    request; None: one of our services, which writes on behalf of others.
+    ``absent_priority_classes``: names that do not exist in the API server. ``pod_group_phase``: the
+    phase of the PodGroup of a job whose queue changes.
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
@@ -192,9 +193,9 @@ def violations(
     the one to be deleted; ``before`` is the stored object of an update. For an object that exceeds
     a size limit, only that violation is returned.
 
-    An update that does not change the spec has no violation that the stored object has already:
-    otherwise an object that was stored before a rule existed keeps its finalizers and is never
-    deleted.
+    For an update that does not change the spec, violations that the stored object already has are
+    left out. Otherwise the finalizers of an object that was stored before a rule existed could
+    never be removed.
     """
     new_violations = _violations(kind, operation, document, before, known, policy)
     if not new_violations or before is None or document.get("spec") != before.get("spec"):

@@ -71,9 +71,9 @@ def allows(metadata: meta.ObjectMeta, namespace: str, submitter: Submitter) -> b
 def usable(
     metadata: Iterable[meta.ObjectMeta], namespace: str, submitter: Submitter | None
 ) -> tuple[str, ...]:
-    """The names of the queues or priority classes that a submitter may use, without Kubernetes' own
-    (system-...); those that are open to all if the submitter is unknown. The names of the others
-    are for users who may read them."""
+    """The names of the queues or priority classes that a submitter may use (for an unknown
+    submitter: those that are open to all), without Kubernetes' own (``system-...``). Names of
+    others are left out, because the submitter may lack the right to read them."""
     effective_submitter = submitter or Submitter()
     return tuple(
         sorted(

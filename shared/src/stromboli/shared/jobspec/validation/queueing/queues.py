@@ -111,8 +111,8 @@ def validate_open(
     namespace: str = "",
     submitter: permissions.Submitter | None = None,
 ) -> Iterator[Violation]:
-    """Violations that keep jobs and PodGroups out of the queue ``name``. Of a queue that does not
-    exist the violation names those that the submitter may use; O(queues)."""
+    """Violations that keep jobs and PodGroups out of the queue ``name``. If it does not exist, the
+    violation lists the queues that the submitter may use; O(queues)."""
     queue = queues.get(name)
     # The controller creates protected queues if they do not exist, e.g. at the first start.
     if queue is None and name not in PROTECTED:
@@ -285,7 +285,7 @@ def _too_deep(queue: Queue, tree: QueueTree, max_depth: int, *, brings: int) -> 
     all_of_it = f" with the {brings} levels below it" if brings else ""
     return Violation(
         path="spec.parent",
-        reason=f"below {parent!r} the queue{all_of_it} is deeper than {max_depth}",
+        reason=f"below {parent!r}, the queue{all_of_it} would be deeper than {max_depth} levels",
         expected=f"at most {max_depth} levels, without a cycle",
     )
 
@@ -338,7 +338,7 @@ def _more_than_above(
         allowed = tree.amounts(above, "capability").get(resource, 0)
         if allowed > 0:
             if wanted > allowed:
-                which = f" of queue {whose!r} below" if whose != name else ""
+                which = f" of queue {whose!r} below it" if whose != name else ""
                 yield Violation(
                     path=f"spec.capability.{resource}",
                     reason=f"{units.text(resource, wanted)}{which} is more than queue {above!r} "
@@ -359,7 +359,7 @@ def _above(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
         if highest > allowed:
             yield Violation(
                 path=f"spec.capability.{resource}",
-                reason=f"queue {whose!r} below may use {units.text(resource, highest)}",
+                reason=f"queue {whose!r} below it may use {units.text(resource, highest)}",
                 expected=f"at least {units.text(resource, highest)}",
             )
     if children:

@@ -47,7 +47,9 @@ def _of_principals(spec: AdvanceReservationSpec) -> Iterator[Violation]:
     if has_any == spec.maintenance:
         yield Violation(
             path="spec.maintenance",
-            reason="lists who may use the nodes" if has_any else "no job may use the nodes",
+            reason="is set together with users, groups, namespaces or queues"
+            if has_any
+            else "no job may use the nodes",
             expected="either maintenance, or users, groups, namespaces or queues",
         )
 
@@ -65,7 +67,7 @@ def _of_nodes(spec: AdvanceReservationSpec) -> Iterator[Violation]:
 def _overlaps(
     spec: AdvanceReservationSpec, others: Iterable[AdvanceReservation], nodes: list[core.Node]
 ) -> Iterator[Violation]:
-    """The violation by each reservation that has the same node at the same time. Maintenance may
+    """A violation for each other reservation of the same node at the same time. Maintenance may
     overlap others, as with Slurm's flag MAINT."""
     period, own = reservations.period(spec), covered(spec, nodes)
     for other in others:
