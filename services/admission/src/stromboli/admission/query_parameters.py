@@ -19,12 +19,14 @@ _API_PREFIX = "/v1/"
 """Paths that are checked; probes and scrapers may send other parameters to health routes."""
 
 
-async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """Raises RejectedError that names each unknown parameter and the known ones."""
     scope = connection.scope
     if not scope["path"].startswith(_API_PREFIX) or scope.get("method") == "OPTIONS":
         return
-    known = {requested for kind, requested in _model(handler).values() if kind == "query"}
+    # Not the argument: that is a copy for this request, and the cache would keep every copy.
+    model = _model(connection.route_handler)
+    known = {requested for kind, requested in model.values() if kind == "query"}
     expected = f"one of {', '.join(sorted(known))}" if known else "no query parameters"
     unknown = sorted(set(connection.query_params) - known)
     if unknown:
