@@ -34,6 +34,8 @@ _SCHEMA = (
     " type TEXT NOT NULL, raw BLOB NOT NULL)",
 )
 _ENCODER = msgspec.json.Encoder()
+BYTES_KEPT = 64 * 1024 * 1024
+"""Of the objects of events, in memory: some hundred versions of the largest objects."""
 
 
 class Key(NamedTuple):
@@ -79,12 +81,12 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class State:
-    """All objects and the latest events. ``events_kept``: how many changes a watch may lag
-    behind."""
+    """All objects and the latest events. A watch may lag behind by ``events_kept`` changes, or by
+    fewer whose objects have ``bytes_kept`` bytes."""
 
-    def __init__(self, path: Path, events_kept: int) -> None:
+    def __init__(self, path: Path, events_kept: int, bytes_kept: int = BYTES_KEPT) -> None:
         self._store = Store(path, _SCHEMA)
-        self._events_kept = events_kept
+        self._events_kept, self._bytes_kept = events_kept, bytes_kept
         self.when_decided: list[Callable[[Event], None]] = []
         self.when_published: list[Callable[[Event], None]] = []
         """Callbacks for each change when it is decided, and when it is durable."""
@@ -97,6 +99,8 @@ class State:
         """Resource -> the asyncio event on which readers of its changes wait."""
         self.version = 0
         self.events: list[Event] = []
+        self._bytes = self._bytes_since_wake = 0
+        """Size of the objects of ``events``, and of those since all readers were woken."""
         self.first_index = 0
         """Index of ``events[0]`` among all events since this process opened the file."""
         self.oldest = 0
@@ -108,6 +112,7 @@ class State:
         self._newest.clear()
         self._ordered.clear()
         self.version = self._decided = self.oldest = self.first_index = 0
+        self._bytes = self._bytes_since_wake = 0
         await self._store.open()
         await self._store.read(self._load)
 
@@ -222,11 +227,15 @@ class State:
             del decided[key]
         self.version = event.version
         self.events.append(event)
+        self._bytes += len(event.stored.raw)
+        self._bytes_since_wake += len(event.stored.raw)
         self._trim()
         for callback in self.when_published:
             callback(event)
-        if event.version % max(self._events_kept // 2, 1) == 0:
+        is_half = event.version % max(self._events_kept // 2, 1) == 0
+        if is_half or self._bytes_since_wake >= self._bytes_kept // 2:
             # Readers of resources without changes advance before their events are dropped.
+            self._bytes_since_wake = 0
             self.wake()
         else:
             self._wake_readers(key.resource)
@@ -243,9 +252,16 @@ class State:
             del ordered[bisect_left(ordered, key)]
 
     def _trim(self) -> None:
-        """Drop the oldest events in batches: removing the head of a list takes linear time."""
-        if len(self.events) >= 2 * self._events_kept:
-            surplus = len(self.events) - self._events_kept
+        """Drop the oldest events in batches of a tenth: removing the head of a list takes linear
+        time."""
+        if 10 * len(self.events) < 11 * self._events_kept and self._bytes <= self._bytes_kept:
+            return
+        surplus = max(0, len(self.events) - self._events_kept)
+        self._bytes -= sum(len(event.stored.raw) for event in self.events[:surplus])
+        while 10 * self._bytes > 9 * self._bytes_kept and surplus < len(self.events) - 1:
+            self._bytes -= len(self.events[surplus].stored.raw)
+            surplus += 1
+        if surplus:
             self.oldest = self.events[surplus - 1].version
             del self.events[:surplus]
             self.first_index += surplus
@@ -286,6 +302,8 @@ class State:
         if self.events:
             self.version = self._decided = self.events[-1].version
             self.oldest = self.events[0].version - 1
+            self._bytes = sum(len(event.stored.raw) for event in self.events)
+            self._trim()
 
 
 def _stored(document: Document, version: int) -> Stored:

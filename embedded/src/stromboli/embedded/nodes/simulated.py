@@ -87,17 +87,21 @@ class _Peers:
 
     def __init__(self) -> None:
         self.started: dict[str, datetime] = {}
-        self.changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None
+        """Exists while a pod waits: most jobs that are kept have ended."""
 
     def start(self, uid: str, at: datetime) -> None:
         self.started[uid] = at
-        self.changed.set()
-        self.changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     async def began(self, count: int) -> datetime:
         """Wait until ``count`` pods have started; return the time at which the last of them did."""
         while len(self.started) < count:
-            await self.changed.wait()
+            if self._changed is None:
+                self._changed = asyncio.Event()
+            await self._changed.wait()
         return sorted(self.started.values())[count - 1]
 
 
@@ -168,11 +172,20 @@ class Runner:
         life = self._lives.get(uid)
         if pod.metadata.deletion_timestamp is not None:
             self._end(pod)
-            self._lives[uid] = group.create_task(self._remove(pod))
+            self._start(uid, group.create_task(self._remove(pod)))
         elif pod.status.phase in ("Succeeded", "Failed"):
             self._peers[_owner(pod)].start(uid, pod.status.start_time or self._clock())
-        elif life is None or life.done():
-            self._lives[uid] = group.create_task(self._live(pod))
+        elif life is None or life.done():  # its callback may not have run yet
+            self._start(uid, group.create_task(self._live(pod)))
+
+    def _start(self, uid: str, life: asyncio.Task[None]) -> None:
+        """Keep the task until it ends."""
+        self._lives[uid] = life
+        life.add_done_callback(lambda _: self._forget(uid, life))
+
+    def _forget(self, uid: str, life: asyncio.Task[None]) -> None:
+        if self._lives.get(uid) is life:
+            del self._lives[uid]
 
     async def _live(self, pod: core.Pod) -> None:
         wanted = rule_files.outcome(pod, self._rules)
