@@ -181,10 +181,7 @@ class CommandExecutor:
                 case commands.Create():
                     await self._create(command, group)
                 case commands.Patch():
-                    is_shown_only = command.kind is kinds.PODS
-                    await self._patch_or_read(
-                        command, event_recorder.GROUP if is_shown_only else group
-                    )
+                    await self._patch_or_read(command, request_group(command, group))
                 case commands.PatchJobStatus():
                     await self._write_status(command, group)
                 case commands.Delete():
@@ -356,6 +353,13 @@ def _precedence(error: Exception) -> int:
     if not isinstance(error, errors.ExternalError):
         return 0
     return 1 if isinstance(error, RefusedError) else 2
+
+
+def request_group(patch: commands.Patch, group: str) -> str:
+    """Return the request group of a patch by a reconcile of ``group``. Conditions of pods are only
+    shown; placement waits for everything else, such as scheduling gates."""
+    is_shown_only = patch.kind is kinds.PODS and patch.subresource == "status"
+    return event_recorder.GROUP if is_shown_only else group
 
 
 def _has_status_of(job: batch.Job, known: batch.Job) -> bool:

@@ -26,7 +26,7 @@ _written = telemetry.meter.create_counter(
     "stromboli.controller.events", description="Kubernetes Events, by result"
 )
 GROUP = "$background"
-"""Request group of Events, and of patches of pods by reconciles. Its request count soon exceeds the
+"""Request group of Events, and of conditions of pods by reconciles. Its request count soon exceeds the
 count of any job, so under load it gets at most about one request in four."""
 MOST_EVENTS = 1000
 """Maximum number of Events that wait to be written. Beyond it the oldest Events are dropped, since
