@@ -12,6 +12,9 @@ watches, requests of the simulated kubelets (status of pods, leases), and Kubern
 are in ``event_requests_per_pod``. ``cpu_s_per_1000_pods`` is the CPU time of each process until all
 pods run; ``ours`` is the sum of the services and Kafka.
 
+With ``--templates N`` the pods of a round have this many different templates: each gang has a task
+for each of its share. Each template needs a dry run before its pods are created bound.
+
 With ``--pending-pods`` the controller creates all pods pending and binds them (its setting
 ``bound_pods`` is off).
 
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import json
 import os
 import platform
@@ -61,9 +65,14 @@ class Rounds:
     """Rounds on one running system."""
 
     def __init__(
-        self, system: real_system.RealSystem, client: Client, *, bound_pods: bool = True
+        self,
+        system: real_system.RealSystem,
+        client: Client,
+        *,
+        bound_pods: bool = True,
+        tasks: int = 1,
     ) -> None:
-        self._system = system
+        self._system, self._tasks = system, tasks
         self._unbound = ("created_bound", "ours") if bound_pods else ("created_bound",)
         self._client = client
         self._number = 0
@@ -74,8 +83,8 @@ class Rounds:
         names = [f"bench-{self._number}-{index}" for index in range(gangs)]
 
         async def submit() -> None:
-            posts = (self._client.create(observer.JOBS, latency.job(name, pods)) for name in names)
-            await asyncio.gather(*posts)
+            jobs = [with_tasks(latency.job(name, pods), self._tasks) for name in names]
+            await asyncio.gather(*(self._client.create(observer.JOBS, job) for job in jobs))
 
         return await self._timed("ours", dict.fromkeys(names, pods), submit)
 
@@ -111,8 +120,20 @@ class Rounds:
         return Round(whole_s[-1], whole_s, requests, spent)
 
 
+def with_tasks(job: dict[str, Any], count: int) -> dict[str, Any]:
+    """Divide the pods of a job among tasks whose templates differ in an argument."""
+    (task,) = job["spec"]["tasks"]
+    if count == 1:
+        return job
+    tasks = [copy.deepcopy({**task, "name": f"t{at}"}) for at in range(count)]
+    for at, each in enumerate(tasks):
+        each["replicas"] = task["replicas"] * (at + 1) // count - task["replicas"] * at // count
+        each["template"]["spec"]["containers"][0]["command"] = ["sleep", str(60 + at)]
+    return {**job, "spec": {**job["spec"], "tasks": tasks}}
+
+
 async def measure(
-    state: Path, rounds: int, gangs: int, pods: int, *, bound_pods: bool = True
+    state: Path, rounds: int, gangs: int, pods: int, *, bound_pods: bool = True, tasks: int = 1
 ) -> dict[str, Any]:
     """Run all rounds, alternating the system and the raw clients."""
     made: dict[str, list[Round]] = {name: [] for name in ("ours", *raw_rounds.MODES)}
@@ -124,7 +145,7 @@ async def measure(
         ) as system,
         Client(system.parts) as client,
     ):
-        each = Rounds(system, client, bound_pods=bound_pods)
+        each = Rounds(system, client, bound_pods=bound_pods, tasks=tasks)
         await each.ours(2, pods)  # warms up the code and connections of all processes
         sweep = {
             by: (await each.raw("same_bodies", min(SWEEP_PODS, gangs * pods), by)).took_s
@@ -194,24 +215,34 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5, help="number of rounds of each kind")
     arguments.add_argument("--gangs", type=int, default=GANGS)
     arguments.add_argument("--pods", type=int, default=PODS_PER_GANG, help="pods per gang")
+    arguments.add_argument(
+        "--templates", type=int, help="different templates in a round [default: one for each gang]"
+    )
     arguments.add_argument("--out", type=Path, default=RAW, help="file for the raw numbers")
     arguments.add_argument(
         "--pending-pods", action="store_true", help="create pods pending and bind them"
     )
     given = arguments.parse_args()
     load = os.getloadavg()[0]
+    tasks = max(1, (given.templates or 0) // given.gangs)
     with (
         tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         rounds = measure(
-            Path(folder), given.rounds, given.gangs, given.pods, bound_pods=not given.pending_pods
+            Path(folder),
+            given.rounds,
+            given.gangs,
+            given.pods,
+            bound_pods=not given.pending_pods,
+            tasks=tasks,
         )
         measured = runner.run(rounds)
     setup = {
         "rounds": given.rounds,
         "gangs": given.gangs,
         "pods_per_gang": given.pods,
+        "templates_per_gang": tasks,
         "bound_pods": not given.pending_pods,
         "nodes": raw_rounds.NODES,
         "etcd_fsync": True,
