@@ -308,6 +308,26 @@ def test_rescheduling_moves_pods_off_busy_nodes_while_quiet_ones_have_room() -> 
     assert decide("shuffle", nodes, [low()], pods, **given).evictions == ()
 
 
+def test_rescheduling_moves_no_pods_towards_nodes_without_a_measurement() -> None:
+    """They may be full."""
+    nodes = [builders.make_node(name, cpu="10") for name in ("n1", "n2")]
+    strategy = {
+        "name": "lowNodeUtilization",
+        "params": {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 50}},
+    }
+    moved = decide(
+        "shuffle",
+        nodes,
+        [low()],
+        [runs(f"old-{at}", cpu="1") for at in range(8)],
+        memory={"rescheduling": builders.NOON.isoformat()},
+        names=("rescheduling",),
+        options={"rescheduling": {"arguments": {"metricsPeriod": "10m", "strategies": [strategy]}}},
+        usage={"n1": cluster_objects.NodeUsage(cpu={"10m": 80.0}, memory={"10m": 10.0})},
+    )
+    assert moved.evictions == ()
+
+
 def test_usage_refuses_busy_nodes_and_prefers_quiet_ones() -> None:
     nodes = [builders.make_node(name, cpu="10") for name in ("n1", "n2", "n3")]
     usage = {

@@ -23,6 +23,7 @@ class ResourceGroupsFile:
         self._path = Path(path) if path else None
         self._stamp: tuple[int, int] | None = None
         self._groups = ResourceGroups()
+        self._reported = ""
 
     def current(self) -> ResourceGroups:
         """The groups in force. Costs a ``stat``; reads the file when it has changed."""
@@ -34,8 +35,13 @@ class ResourceGroupsFile:
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._groups = read(self._path.read_text(encoding="utf-8"))
+            self._reported = ""
         except (OSError, ValueError) as error:
-            telemetry.log.error("resource groups not read", file=str(self._path), error=str(error))
+            if str(error) != self._reported:  # once, not for each pod that is created
+                self._reported = str(error)
+                telemetry.log.error(
+                    "resource groups not read", file=str(self._path), error=str(error)
+                )
         return self._groups
 
 

@@ -26,8 +26,8 @@ _written = telemetry.meter.create_counter(
     "stromboli.controller.events", description="Kubernetes Events, by result"
 )
 GROUP = "$background"
-"""Request group of Events, and of conditions of pods by reconciles. Its request count soon exceeds the
-count of any job, so under load it gets at most about one request in four."""
+"""Request group of Events, and of conditions of pods by reconciles. Its request count soon exceeds
+the count of any job, so under load it gets at most about one request in four."""
 MOST_EVENTS = 1000
 """Maximum number of Events that wait to be written. Beyond it the oldest Events are dropped, since
 Events are not state."""

@@ -158,15 +158,13 @@ def _move(ssn: session.Session, task: entities.Task, load: _Load, room: dict[str
 
 
 def _loads(ssn: session.Session, period: str) -> list[_Load]:
+    """Return the loads of the nodes whose usage is known: others may be full."""
     loads = []
     for row, name in enumerate(ssn.nodes.names):
         measured = ssn.cluster.usage.get(name)
-        percent = dict.fromkeys(_DIMENSIONS, 0.0)
-        if measured is not None:
-            percent = {
-                "cpu": measured.cpu.get(period, 0.0),
-                "memory": measured.memory.get(period, 0.0),
-            }
+        if measured is None or period not in measured.cpu or period not in measured.memory:
+            continue
+        percent = {"cpu": measured.cpu[period], "memory": measured.memory[period]}
         loads.append(_Load(row, percent, not ssn.nodes.objects[row].spec.unschedulable))
     return loads
 
