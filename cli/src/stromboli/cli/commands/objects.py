@@ -59,7 +59,7 @@ def get(
 
 
 class DeleteCommand(TyperCommand):
-    """``strom delete``, which takes manifests and not, as ``kubectl delete`` does, names."""
+    """``strom delete``. Unlike ``kubectl delete``, it takes only manifests, no names."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Refuse ``delete KIND NAME`` with the command that deletes by name."""
@@ -217,7 +217,7 @@ def _resource(word: str) -> resources.Resource:
 
 
 def _resource_of(document: dict[str, Any]) -> resources.Resource:
-    """Raises CommandError for a kind that REST does not read."""
+    """The REST resource of a manifest's kind. Raises CommandError for an unsupported kind."""
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
     resource = None if kind is None else resources.BY_KIND.get(kind)
     if resource is None:

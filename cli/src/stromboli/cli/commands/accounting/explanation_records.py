@@ -118,6 +118,6 @@ def rows(
         yield (
             time_options.short(each.at),
             output.age(each.at, end),
-            _TEXTS.get(each.explained.get("tier", ""), "its reason is not known here"),
+            _TEXTS.get(each.explained.get("tier", ""), "unknown reason"),
             " to ".join(dict.fromkeys((*numbers[:1], *numbers[-1:]))),
         )

@@ -34,7 +34,7 @@ MEASURED = (
     "measured_memory_gib_seconds",
     "measured_gpu_seconds",
 )
-"""What programs get of the measurements; the table has shares."""
+"""The measured columns of JSON and CSV; the table shows shares instead."""
 HEADERS = (
     "ATTEMPTS",
     "CPU HOURS",
@@ -75,7 +75,7 @@ def usage(
         bool,
         typer.Option(
             "--shares",
-            help="Show what each queue used of the amounts that it deserved at that time; with -A.",
+            help="Compare the usage of each queue with what it deserved at that time; requires -A.",
         ),
     ] = False,
     output_format: Annotated[

@@ -110,7 +110,8 @@ def _until_indexes(
     timeout_s: float | None,
 ) -> None:
     """Wait for the end of these indexes of an array, and print how they ended. Raises Exit with 1
-    unless all have succeeded; what ``until`` raises; CommandError for a job without them."""
+    unless all succeeded, CommandError for a job without these indexes, and the errors of
+    ``until``."""
     results: dict[str, indexes.Indexes] = {}
 
     def report(job: batch.Job) -> None:
