@@ -186,7 +186,7 @@ def node_rows(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> list[NodeRo
 
 
 def totals(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> Totals:
-    """The use of the whole cluster, with nodes that are not ready, since their pods count, too."""
+    """The use of the whole cluster, including nodes that are not ready: their pods count, too."""
     known = list(nodes)
     bound, pending = [], 0
     for pod in pods:
