@@ -1,9 +1,9 @@
 """``strom job edit``: change a job in an editor.
 
 Only the changed fields are sent, with the version of the job that was read. After a conflict the
-job is read again. If nobody else changed the same fields, the changes are sent again; otherwise the
-editor opens again with the user's text and the names of these fields. The text is never lost: if
-the command fails, it remains in a file.
+job is read again. Without a concurrent change of the same fields, the changes are sent again;
+otherwise the editor opens again with the user's text and the names of these fields. The text is
+never lost: if the command fails, it remains in a file.
 """
 
 import contextlib

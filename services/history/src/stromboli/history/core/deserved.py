@@ -1,9 +1,9 @@
 """What queues used in an interval, against what they deserved. Pure.
 
 The deserved amount of a queue's spec, integrated over the interval from the recorded changes of the
-queue, backwards from its last known facts. Usage includes that of the queues below it, as the
-deserved amount does; the tree is the last known one. If a queue was deleted and created again, the
-share of the deleted one is not known and counts as none.
+queue, backwards from its last known facts. Both the usage and the deserved amount of a queue
+include the queues below it, in the last known tree. If a queue was deleted and created again, the
+deserved amount of the deleted one is not known and counts as 0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -122,8 +122,8 @@ def decode(record: envelope.Record) -> Event | None:
 
 class Needed(msgspec.Struct):
     """The keys of the rows that events read. ``deleted``: jobs with all their open attempts;
-    ``nodes``: the same; ``queues``: all chunks of their orders; ``measured``: pods with all
-    measurements of them."""
+    ``nodes``: nodes with all their open attempts; ``queues``: all chunks of their orders;
+    ``measured``: pods with all measurements of them."""
 
     jobs: set[str] = msgspec.field(default_factory=set)
     attempts: set[str] = msgspec.field(default_factory=set)

@@ -226,8 +226,8 @@ class PositionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class LastExplanationRow(msgspec.Struct, gc=False):
-    """What was kept last of a PodGroup: the kind and time of the explanation, and the position with
-    its time. ``tier`` is empty if nothing blocks the PodGroup."""
+    """The last kept values of a PodGroup: the kind and time of the explanation, and the position
+    with its time. ``tier`` is empty if nothing blocks the PodGroup."""
 
     pod_group: str
     tier: str = ""

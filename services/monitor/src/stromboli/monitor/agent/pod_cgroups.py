@@ -24,7 +24,8 @@ _QOS = re.compile(r"(?:^|-)(besteffort|burstable)(?:\.slice)?$")
 _ROOT = re.compile(r"(?:^|-)kubepods(?:\.slice)?$")
 CPU_V1, MEMORY_V1 = ("cpu,cpuacct", "cpuacct"), "memory"
 DEEPEST, SEARCH_EVERY = 3, 60
-"""Levels of cgroups in which the root of pods is searched, and after how many calls again."""
+"""The maximum depth of the search for the root of pods, and the number of calls between two
+searches."""
 LARGEST_BYTES = 64 * 1024
 """More than any of these files has."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -46,7 +47,7 @@ class PodCgroups:
         self._searches = 0
 
     def find(self) -> list[str]:
-        """The uids of all pods with a cgroup. Costs a listing of each class of service."""
+        """The uids of all pods with a cgroup. Costs a listing of each QoS class."""
         folders: dict[str, str] = {}
         names: dict[str, str] = {}
         for pods in self._pods_folders():

@@ -12,7 +12,7 @@ from stromboli.monitor.core import pod_meter
 from stromboli.shared.messages import node_topology
 
 PREFIX = "GPU-"
-"""The uuids of whole GPUs; those of MIG instances begin with MIG-."""
+"""Prefix of the uuids of whole GPUs; uuids of MIG instances begin with MIG-."""
 REPLICA = "::"
 """Separates the uuid of a GPU from the number of a share (time-slicing)."""
 
