@@ -132,7 +132,8 @@ def diff(
 
 
 def title(document: dict[str, Any]) -> str:
-    """``job.batch.volcano.sh/train``. Raises CommandError for a manifest without a name."""
+    """The name of a manifest's object, such as ``job.batch.volcano.sh/train``. Raises CommandError
+    for a manifest without a name."""
     name = (document.get("metadata") or {}).get("name")
     if not name:
         raise CommandError(str(document.get("kind")), "it has no name", "set metadata.name")

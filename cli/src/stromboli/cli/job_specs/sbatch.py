@@ -162,8 +162,8 @@ def array_variables(job: str) -> Words:
 
 
 def escaped(text: str) -> str:
-    """The text in a command or variable of a pod, in which Kubernetes expands ``$(NAME)`` and turns
-    ``$$`` into ``$``."""
+    """The text, escaped for a command or variable of a pod: Kubernetes expands ``$(NAME)`` in
+    these, and turns ``$$`` into ``$``."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
@@ -210,7 +210,7 @@ def _options(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _full_name(name: str) -> str:
-    """The option with this name or unique beginning. Raises ValueError."""
+    """The option with this name or unique prefix. Raises ValueError."""
     begun = [name] if name in KNOWN else sorted(each for each in KNOWN if each.startswith(name))
     if not begun or not name:
         raise ValueError(f"-{'-' * (len(name) != 1)}{name} is not an option of sbatch")

@@ -26,11 +26,11 @@ REFILL_S = 6.0
 MOST_ADDRESSES = 4096
 FORWARDED = "x-forwarded-for"
 UNKNOWN = ""
-"""Address of clients that the proxy does not name: only the bound on all logins applies."""
+"""Address of clients that the proxy does not name: only the limit of all logins applies."""
 
 
 class TooManyLoginsError(Exception):
-    """A bound on logins is reached. ``wait_s``: seconds until an attempt may succeed."""
+    """A limit of logins is reached. ``wait_s``: seconds until an attempt may succeed."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many logins; try again in {wait_s:.0f} s")

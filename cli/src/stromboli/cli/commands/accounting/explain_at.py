@@ -1,4 +1,4 @@
-"""``strom explain JOB --at TIME``: why a job was pending, from the history of the log."""
+"""``strom explain JOB --at TIME --log LOG``: why a job was pending, computed from the log."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

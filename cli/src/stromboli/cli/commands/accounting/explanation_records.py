@@ -1,4 +1,4 @@
-"""Why a job was pending, as the history keeps it: at a time, and over time."""
+"""Why a job was pending, as the history recorded it: at a time, and over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -185,7 +185,7 @@ def _wait_until_ready(
     timeout_s: float,
 ) -> pod_status.Pod:
     """The tool's pod once it is ready. Raises TimedOutError with the state of the pod, and
-    CommandError if it can never be."""
+    CommandError if it can never become ready."""
     deadline = time.monotonic() + timeout_s
     detail = ""
     while True:

@@ -71,8 +71,8 @@ def until(
 ) -> None:
     """Wait for one of these phases or the end of the job, and print the last state.
 
-    Raises Exit with 1 if the job ended in another phase than those and Completed, CommandError if
-    it was deleted, TimedOutError.
+    Raises Exit with 1 if the job ended in a phase that is neither one of these nor Completed,
+    CommandError if it was deleted, TimedOutError.
     """
     wanted = ENDS if phases is None else phases
 

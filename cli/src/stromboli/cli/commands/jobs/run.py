@@ -427,8 +427,8 @@ def _read_script(path: str) -> script.Script:
 
 
 _SLURM_NODES = re.compile(r"\d+(-\d+)?")
-"""Values of ``-N`` in Slurm. Here it is the name, as in ``vcctl job run -N``: a job with one pod
-called 4, where 4 nodes were meant, must not be submitted silently."""
+"""Values of ``-N`` in Slurm. Here ``-N`` is the name, as in ``vcctl job run -N``: a user who means
+4 nodes must not silently get a job of one pod with the name 4."""
 
 
 def _is_given(ctx: typer.Context, name: str | None) -> bool:

@@ -117,7 +117,8 @@ async def _evictions(
     session: Session, job: batch.Job
 ) -> tuple[list[evictions.EvictionRow], list[evictions.EvictionRow]]:
     """The evictions of a job's pods, and the evictions of other jobs' pods for the job. Both are
-    empty if the viewer lacks the right or the history does not answer: the page is useful without.
+    empty if the viewer lacks the right or the history does not answer: the page is useful without
+    them.
 
     A viewer who may read the evictions of all namespaces also sees the other jobs' names."""
     uid = job.metadata.uid

@@ -9,8 +9,8 @@ Pure. The facts are the fields whose changes explain decisions:
 
 Changes of other fields, such as heartbeats of nodes, are not recorded.
 
-A snapshot topic keeps the last record of each object. If the history does not run for longer than
-the log keeps earlier records, all changes of an object in that time become one change.
+A snapshot topic keeps the last record of each object. If the history is down for longer than the
+log keeps earlier records, all changes of an object in that time become one change.
 """
 
 from collections.abc import Mapping

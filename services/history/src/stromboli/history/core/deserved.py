@@ -112,8 +112,8 @@ def _integral(
 
 
 def _amounts(facts: Mapping[str, str]) -> tuple[float, float]:
-    """Deserved milli-cores and milli-GPUs. A quantity that is not one counts as none: the queue was
-    stored without admission."""
+    """Deserved milli-cores and milli-GPUs. An invalid quantity counts as 0: the queue was stored
+    without admission."""
     cpu = gpu = 0
     for name, value in _deserved(facts):
         try:

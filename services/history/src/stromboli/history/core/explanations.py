@@ -73,7 +73,7 @@ def explain(rows: Rows, at_us: int, message: scheduling.PodGroupExplained) -> No
 
 
 def unblock(rows: Rows, at_us: int, message: NotBlocked) -> None:
-    """Keep that a PodGroup is no longer blocked, if it was."""
+    """Record that a PodGroup is no longer blocked, if it was blocked before."""
     last = rows.last_explanations.get(text(message.pod_group))
     if last is None or not last.tier or at_us <= last.at:
         return

@@ -1,6 +1,6 @@
 """The fold: an event of the log changes rows. Pure.
 
-Three rules make the effect of each record exactly once, in whatever order topics are read:
+Three rules give each record its effect exactly once, in whatever order topics are read:
 
 1. A record that was applied before changes nothing: times keep the value of their first event
    (the submission: the earliest time of all events), states never go back, versions only grow, and

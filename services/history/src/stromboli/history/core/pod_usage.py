@@ -19,7 +19,7 @@ from stromboli.shared import decoding
 from stromboli.shared.messages import node_usage
 
 MOST_COUNTERS = 64
-"""Counters of a pod that are added up; a pod with more has restarted with its node 64 times."""
+"""Maximum counters of a pod that are summed: with more, its node has restarted 64 times."""
 
 
 class Counters(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ class Settings(CacheSettings, frozen=True, kw_only=True):
     token_file: str = "/var/run/secrets/stromboli/token"
     """File of the service account token with the monitor's audience; empty for none."""
     ca_file: str = ""
-    """CA file for the monitor's https certificate; empty: the system's authorities."""
+    """CA file for the monitor's https certificate; empty: the system's CAs."""
     health_host: str = "0.0.0.0"
     """Address of the health endpoint: probes come from the node, not from loopback."""
     health_port: int = 8488
