@@ -75,9 +75,7 @@ def delete(
     files: options.Files,
     ignore_not_found: Annotated[
         bool,
-        typer.Option(
-            "--ignore-not-found", help="Do not report objects that do not exist as errors."
-        ),
+        typer.Option("--ignore-not-found", help="Do not fail if an object does not exist."),
     ] = False,
     namespace: apply.ManifestNamespace = None,
     server: options.Server = None,

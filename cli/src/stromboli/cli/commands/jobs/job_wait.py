@@ -129,7 +129,7 @@ def _until_indexes(
     summary = ", ".join(
         f"{len(index_set)} {word}: {index_set}" for word, index_set in results.items()
     )
-    output.show_lines([f"{namespace}/{name}[{wanted}]: {summary or 'the job has ended before'}"])
+    output.show_lines([f"{namespace}/{name}[{wanted}]: {summary or 'the job ended before them'}"])
     if len(results.get("succeeded", ())) < len(wanted):
         raise typer.Exit(1)
 

@@ -121,7 +121,7 @@ async def _change_sums(
         .select_from(
             daily_sums.join(tables.ASSOCIATIONS, daily_sums.c.association == _ASSOCIATIONS.id)
         )
-        .where(sa.true())  # without it SQLite takes ON CONFLICT for a join
+        .where(sa.true())  # else SQLite parses ON CONFLICT as a join condition
     )
     primary = [column.name for column in tables.DAILY_USAGE.primary_key]
     insert_statement = opened.insert(tables.DAILY_USAGE).from_select(
