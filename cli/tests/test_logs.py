@@ -135,7 +135,10 @@ def test_following_a_job_that_never_started_a_pod_ends_with_it(api_server: Any, 
     assert (followed.exit_code, followed.stdout) == (0, "")
     read = strom("job", "logs", "a")
     assert read.exit_code == 1
-    assert "it is Aborted, and its pods are deleted or have never started" in read.stderr
+    assert read.stderr == (
+        "strom: job default/a: it is Aborted, and its pods are deleted or have never started\n"
+        "next: see: strom job describe a -n default\n"
+    )
 
 
 def test_logs_of_a_pending_job_fail_with_the_reason_why_it_is_pending(

@@ -126,5 +126,5 @@ def test_a_missing_or_wrong_token_has_a_next_step_with_and_without_a_cluster(str
         1,
         "strom: jobs: the request has no token",
     )
-    assert "with strom up, unset STROM_TOKEN and STROM_TOKEN_FILE" in refused.stderr
-    assert "on a cluster, export STROM_TOKEN=$(kubectl create token" in refused.stderr
+    assert "with strom up: run strom as the user who started it" in refused.stderr
+    assert "on a cluster: export STROM_TOKEN=$(kubectl create token" in refused.stderr

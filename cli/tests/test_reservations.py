@@ -53,7 +53,7 @@ def test_a_number_of_nodes_becomes_names(strom: Any, api_server: Any) -> None:
     assert found["spec"]["nodeNames"] == ["n1", "n3"]
     third = ("third", *COURSE[1:], "--user", "bob", "--node-count", "1")
     refused = strom("reservation", "create", *third)
-    assert "it needs 1 node; free of other reservations in this period: 0" in refused.stderr
+    assert "it needs 1 node; available in this period: 0" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_an_array_limits_its_concurrency(api_server: Any, strom: Any) -> None:
         (("--env", "=1"), "'=1' has no name"),
         (
             ("--env", "1A=3"),
-            "'--env' / '-e': '1A' is not the name of a variable; write letters, digits, _, - "
-            "and ., no digit first",
+            "'--env' / '-e': '1A' is not the name of a variable; use letters, digits, _, - "
+            "and ., and do not start with a digit",
         ),
         (("--env", "A B=3"), "'A B' is not the name of a variable"),
         (("--check", "--wait"), "set at most one of them"),

@@ -355,7 +355,7 @@ def test_the_history_gets_the_targets_of_notifications_from_a_secret(
 
 @pytest.mark.parametrize("missing", ["database.url=", "queries.secret="])
 def test_the_history_needs_a_database_and_a_token(missing: str, real_tools: tools.Tools) -> None:
-    with pytest.raises(helm.HelmError, match="is empty: name"):
+    with pytest.raises(helm.HelmError, match="is empty: set it to"):
         helm.rendered("history", *helm.BROKERS, *helm.DATABASE, "--set", missing)
 
 
@@ -481,10 +481,10 @@ def test_of_the_secret_with_the_authority_the_console_gets_one_key(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "server.url is empty: name REST"),
+        ((), "server.url is empty: set it to the URL of REST"),
         ((*helm.REST, *HOSTS), "so they need https: set pages.tlsSecret, or pages.behindHttps"),
-        ((*helm.REST, *HTTPS[0]), "pages.hosts is empty: name the hosts"),
-        ((*helm.REST, *HOSTS, *HTTPS[0], *HTTPS[1]), "set one of them"),
+        ((*helm.REST, *HTTPS[0]), "pages.hosts is empty: list the host names"),
+        ((*helm.REST, *HOSTS, *HTTPS[0], *HTTPS[1]), "set either tlsSecret"),
         (("--set", "server.url=http://stromboli-admission:8480"), "/server/url"),
         ((*helm.REST, *OIDC[:2]), "pages.oidc.clientId is empty: register the console"),
         ((*helm.REST, "--set", "pages.oidc.issuer=http://login.example.com"), "/issuer"),

@@ -60,7 +60,7 @@ def test_a_pending_job_shows_position_gang_and_shortages() -> None:
     assert pending.gang == "2 pods must start together: 0 running, 1 more can be placed now"
     (row,) = pending.shortages
     assert (row.resource, row.needed, row.free, row.missing) == ("GPU", "8", "3", "short by 5")
-    assert row.queue == "holds 6, deserves 4"
+    assert row.queue == "allocated 6, deserved 4"
     assert pending.refusals == ((2, "taint maintenance"),)
 
 

@@ -49,7 +49,7 @@ Document = dict[str, Any]
 RIGHTS_SHOWN = 3
 """Maximum missing permissions that are listed; reading the whole cluster requires twenty."""
 NAMES_COMPARED = 500
-"""Maximum names that are compared with that of an absent object: one page."""
+"""Maximum number of existing names compared with a name that was not found: one page."""
 _OBJECT_PATH = re.compile(
     r"(?P<all>/v1/(namespaces/(?P<namespace>[^/]+)/)?[a-z]+)/(?P<name>[^/]+)(/[a-z]+)?$"
 )
@@ -99,7 +99,7 @@ def _show_warning(text: str) -> None:
 
 
 def _with_warnings_shown(applied: list[Applied]) -> list[Applied]:
-    """The same results, after a line on stderr for each warning in them."""
+    """Prints each warning in the results to stderr; returns the results."""
     for one in applied:
         for warning in one.warnings:
             _show_warning(warning)
@@ -107,8 +107,8 @@ def _with_warnings_shown(applied: list[Applied]) -> list[Applied]:
 
 
 class Client:
-    """A connection to one server. Use as a context manager. ``token_file`` and ``ca_file``: default
-    to the environment's.
+    """A connection to one server. Use as a context manager. Defaults of ``token_file`` and
+    ``ca_file``: the environment.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class Client:
         self._client.__exit__(kind, error, trace)
 
     def apply(self, documents: Sequence[Document], what: str = "") -> list[Applied]:
-        """Create or change objects, all or none. ``what`` names them in errors, where the user does
-        not know the objects by name. Raises RejectedError.
+        """Create or change objects, all or none. ``what`` names them in errors if the user does not
+        know their names. Raises RejectedError.
         """
         call = calls.apply(documents)
         applied = self.send(msgspec.structs.replace(call, what=what) if what else call)
@@ -362,8 +362,8 @@ class Client:
 
     @contextlib.contextmanager
     def _translate_errors(self, call: calls.Call[Any] | None = None) -> Iterator[None]:
-        """Translate errors of the client library to CommandErrors inside. ``call``: the request for
-        an object that may be absent."""
+        """Context manager that translates errors of the client library to CommandErrors. ``call``:
+        the request for an object that may be absent."""
         try:
             yield
         except client_errors.EmptyNameError:
@@ -427,9 +427,9 @@ _KIND: dict[type[client_errors.ResponseError], type[CommandError]] = {
 EXISTS_NEXT = "choose another name; update it with strom apply -f FILE; or delete it"
 _NEXT = {
     400: "correct the errors and try again; nothing was written",
-    401: "with strom up, unset STROM_TOKEN and STROM_TOKEN_FILE, as the user who started it; on a "
-    "cluster, export STROM_TOKEN=$(kubectl create token SERVICEACCOUNT -n NAMESPACE "
-    "--audience stromboli)",
+    401: "with strom up: run strom as the user who started it, without STROM_TOKEN and "
+    "STROM_TOKEN_FILE; on a cluster: export STROM_TOKEN=$(kubectl create token SERVICEACCOUNT "
+    "-n NAMESPACE --audience stromboli)",
     403: "ask a cluster administrator for a role",
     404: "correct --namespace, or create it first: strom apply -f FILE with a Namespace",
     409: "delete it first, or update it with: strom apply -f FILE",

@@ -19,7 +19,7 @@ TOKENS = "tokens"
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate errors of the user's settings to CommandErrors inside."""
+    """Context manager that translates errors of the user's settings to CommandErrors."""
     try:
         yield
     except errors.InvalidArgumentError as error:
@@ -48,7 +48,7 @@ def save(environment: Mapping[str, str], stored_contexts: Contexts) -> None:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Replace a file, readable by its owner only from its first byte on. Raises CommandError."""
+    """Replace a file; only its owner can read it, from the first byte on. Raises CommandError."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         number, name = tempfile.mkstemp(dir=file.parent)  # mode 0600

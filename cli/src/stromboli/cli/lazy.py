@@ -61,7 +61,7 @@ class OwnCommand(LazyCommand):
 
 
 class RegisteredCommand(LazyCommand):
-    """A command that a Typer app has registered. Its parameters are not read yet, which takes a
+    """A command that a Typer app has registered. ``load`` reads its parameters, which takes a
     millisecond of CPU."""
 
     def __init__(self, info: CommandInfo) -> None:
@@ -128,8 +128,8 @@ class Group(TyperGroup):
     """A group of commands that shows its help when no command is named.
 
     ``entries`` holds the commands by name, in the order of the help. ``aliases`` maps further
-    names, which the list of commands does not have, to the names in ``entries``. ``other_words``
-    maps words of other programs to the commands that errors suggest.
+    names, which --help does not list, to the names in ``entries``. ``other_words`` maps words of
+    other programs to the commands that errors suggest.
     """
 
     entries: ClassVar[dict[str, Entry]] = {}
@@ -137,7 +137,7 @@ class Group(TyperGroup):
     other_words: ClassVar[dict[str, str]] = {}
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Parse the arguments; none of them mean ``--help``."""
+        """Parse the arguments; without any, show the help."""
         use_plain_values(self)
         return super().parse_args(ctx, args or ["--help"])
 
@@ -156,8 +156,8 @@ class Group(TyperGroup):
         return [alias for alias, meant in self.aliases.items() if meant == name]
 
     def join_name(self, words: list[str]) -> list[str]:
-        """The words, with the name of a command of two words as one. There are such commands beside
-        one with an optional argument: ``history backup``."""
+        """The words; a command name of two words, such as ``history backup``, becomes one word.
+        Such commands exist where the first word alone is a command with an optional argument."""
         pair = " ".join(words[:2])
         return [pair, *words[2:]] if pair in self.entries else words
 

@@ -301,8 +301,8 @@ def _cannot_write(error: Exception) -> bool:
 
 
 def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> list[str]:
-    """The error and the next step. ``called``: the command of that path, which an error about a
-    missing value of an option does not contain.
+    """The error and the next step. ``called``: the command at ``path``, for errors without a
+    context, such as a missing value of an option.
     """
     from stromboli.cli import usage_errors
 

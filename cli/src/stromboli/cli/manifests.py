@@ -68,7 +68,7 @@ def read(names: Iterable[str], stdin: Iterable[str] = ()) -> list[Manifest]:
 
 
 def parse(text: str, file: str) -> list[Manifest]:
-    """The documents of one file that are not empty. Raises CommandError with the line."""
+    """The non-empty documents of one file. Raises CommandError with the line."""
     if file.endswith(".json") or _FLOWING.match(text):
         try:
             return list(_of_json(text, file))

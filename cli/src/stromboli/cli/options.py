@@ -189,8 +189,9 @@ Files = Annotated[
 
 def client(flag: str | None) -> "Client":
     """A client of the configured server. Raises CommandError if its address is not a URL."""
-    # httpx costs 0.09 s, which --help need not pay, and 0.15 s more for a command line of its own,
-    # which it leaves out where that cannot be imported.
+    # Importing httpx costs 0.09 s, which --help need not pay. httpx also imports its own command
+    # line (0.15 s), and continues without it if that import fails: None in sys.modules makes it
+    # fail.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as import has it
     from stromboli.cli.client import Client
 

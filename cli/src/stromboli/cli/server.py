@@ -1,4 +1,4 @@
-"""The server that ``strom`` connects to: that of Python programs, with errors of commands."""
+"""The address of the server, found as in the client library; errors become CommandErrors."""
 
 from collections.abc import Mapping
 from pathlib import Path

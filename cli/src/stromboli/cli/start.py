@@ -1,7 +1,7 @@
 """The entry points of the scripts.
 
-The imports of ``main`` take a third of the time of a short command: Ctrl-C during them ends it
-without a traceback, as later.
+The imports of ``main`` take a third of the time of a short command. Ctrl-C during these imports
+must end the command without a traceback, like Ctrl-C later.
 """
 
 import sys

@@ -40,13 +40,13 @@ def parser_message(error: typer.TyperException) -> str:
 
 
 def extra_arguments(message: str) -> str:
-    """The arguments that a command does not take, by the parser's message; empty for others."""
+    """The unexpected arguments that the parser's message names; empty for another message."""
     match = _EXTRA.fullmatch(message)
     return "" if match is None else match[1]
 
 
 def _in_our_words(message: str) -> str:
-    """The parser's choices as one line, and its extra arguments without a plural in brackets."""
+    """The parser's message with the choices in one line, and without "argument(s)"."""
     if words := extra_arguments(message):
         return f"unexpected {'argument' if len(words.split()) == 1 else 'arguments'}: {words}"
     named, several, choices = message.partition(". Choose from:")

@@ -18,8 +18,8 @@ class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]  # Snakemake
     queue: str = _option("Queue of the jobs; without one the server chooses")
     priority_class: str = _option("PriorityClass of the jobs")
     image: str = _option(
-        "Image with Snakemake and the programs of the rules; without one, jobs run this Python, "
-        "for process nodes"
+        "Image with Snakemake and the programs of the rules; without one, jobs run with this "
+        "Python, which works on process nodes only"
     )
     volume_claim: str = _option(
         "PersistentVolumeClaim with the working directory, mounted at --strom-mount-path"

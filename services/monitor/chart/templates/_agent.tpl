@@ -1,4 +1,4 @@
-{{/* The same in a release of the monitor alone and in one of everything. */}}
+{{/* The same name in a release of only the monitor and in a release of all services. */}}
 {{- define "monitor.agentName" -}}
 {{ include "common.name" (dict "root" . "service" "monitor") }}-agent
 {{- end -}}

@@ -45,8 +45,8 @@ def explain(
         typer.Option(
             parser=parsing.timestamp,
             metavar="TIME",
-            help="Explain why the job was pending at this time (RFC 3339), as the history keeps "
-            "it, or from --log.",
+            help="Explain why the job was pending at this time (RFC 3339), from the history "
+            "or from --log.",
         ),
     ] = None,
     log: Annotated[
@@ -63,7 +63,7 @@ def explain(
             "--config",
             metavar="FILE",
             help="With --at: compute the explanation from the log with a scheduler configuration "
-            "that may have been in force, beside the built-in one. May be repeated.",
+            "that may have been in force, in addition to the built-in one. May be repeated.",
         ),
     ] = None,
     verbose: options.Verbose = False,
@@ -73,12 +73,13 @@ def explain(
     """Explain why a job is pending, with numbers.
 
     Shows the reason, the expected start, the shortage of each resource, and the jobs in front of it
-    in its queue.
-    --verbose adds the messages of the scheduler's conditions. With --if, the scheduler simulates
-    the cluster forward twice, as it is and with the changes, and both expected starts are shown.
-    Nothing is changed. With --at, the explanation is the one that the history keeps of that time;
-    with --log, the state of the cluster at that time is read from the log, and a session explains
-    the job again.
+    in its queue. --verbose adds the messages of the scheduler's conditions.
+
+    With --if, the scheduler simulates the future of the cluster twice, as it is and with the
+    changes, and both expected starts are shown. Nothing is changed.
+
+    --at shows the explanation that the history recorded at that time. With --log, strom reads the
+    state of the cluster at that time from the log and runs a session that explains the job again.
     """
     if changes and at is not None:
         raise UsageError("--if", "it cannot be combined with --at", "leave out --if or --at")

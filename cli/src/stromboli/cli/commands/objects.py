@@ -59,7 +59,7 @@ def get(
 
 
 class DeleteCommand(TyperCommand):
-    """``strom delete``, which takes manifests and not, as ``kubectl delete`` does, names."""
+    """``strom delete``. Unlike ``kubectl delete``, it takes only manifests, no names."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Refuse ``delete KIND NAME`` with the command that deletes by name."""
@@ -75,9 +75,7 @@ def delete(
     files: options.Files,
     ignore_not_found: Annotated[
         bool,
-        typer.Option(
-            "--ignore-not-found", help="Do not report objects that do not exist as errors."
-        ),
+        typer.Option("--ignore-not-found", help="Do not fail if an object does not exist."),
     ] = False,
     namespace: apply.ManifestNamespace = None,
     server: options.Server = None,
@@ -132,7 +130,8 @@ def diff(
 
 
 def title(document: dict[str, Any]) -> str:
-    """``job.batch.volcano.sh/train``. Raises CommandError for a manifest without a name."""
+    """The name of a manifest's object, such as ``job.batch.volcano.sh/train``. Raises CommandError
+    for a manifest without a name."""
     name = (document.get("metadata") or {}).get("name")
     if not name:
         raise CommandError(str(document.get("kind")), "it has no name", "set metadata.name")
@@ -217,7 +216,7 @@ def _resource(word: str) -> resources.Resource:
 
 
 def _resource_of(document: dict[str, Any]) -> resources.Resource:
-    """Raises CommandError for a kind that REST does not read."""
+    """The REST resource of a manifest's kind. Raises CommandError for an unsupported kind."""
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
     resource = None if kind is None else resources.BY_KIND.get(kind)
     if resource is None:

@@ -256,8 +256,7 @@ def _choose_nodes(client: "Client", document: dict[str, Any], count: int) -> Non
     if len(free) < count:
         raise CommandError(
             f"reservation {document['metadata']['name']}",
-            f"it needs {counts.counted(count, 'node')}; free of other reservations in this period: "
-            f"{len(free)}",
+            f"it needs {counts.counted(count, 'node')}; available in this period: {len(free)}",
             "choose another period or fewer nodes: strom reservation list",
         )
     spec["nodeNames"] = free[:count]
@@ -269,7 +268,7 @@ def free_nodes(
     nodes: Iterable[core.Node],
     others: Sequence[reservation.AdvanceReservation],
 ) -> list[str]:
-    """The schedulable nodes with these labels that no other reservation has in the period, by
+    """The schedulable nodes with these labels that no other reservation reserves in the period, by
     name."""
     advance_reservation_specs = [each.spec for each in others if _overlaps(each.spec, period)]
     return sorted(

@@ -60,9 +60,9 @@ def kind_app(workload: WorkloadKind, text: str) -> typer.Typer:
     word = workload_calls.WORKLOADS[workload.kind]
     app = typer.Typer(cls=lazy.GetGroup, help=text)
     complete = options.workload_names(workload.kind)
-    one = typer.Argument(metavar=word.upper(), help="Its name.", autocompletion=complete)
+    one = typer.Argument(metavar=word.upper(), help=f"Name of the {word}.", autocompletion=complete)
     several = typer.Argument(
-        metavar=f"{word.upper()}...", help="Their names.", autocompletion=complete
+        metavar=f"{word.upper()}...", help=f"Names of {word}s.", autocompletion=complete
     )
 
     @app.command("list", help=f"List {word}s.")
@@ -192,7 +192,7 @@ CronName = Annotated[
     str,
     typer.Argument(
         metavar="CRON",
-        help="Its name.",
+        help="Name of the cron.",
         autocompletion=options.workload_names(kinds.CRON_JOBS),
     ),
 ]

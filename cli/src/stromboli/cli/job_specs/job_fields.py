@@ -51,7 +51,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(words: list[str]) -> Fields:
-    """``queue=research priority=high time-limit=4h replicas.worker=8``. Raises FieldError."""
+    """Parse ``queue=research priority=high time-limit=4h replicas.worker=8``. Raises FieldError."""
     values: dict[str, Any] = {}
     replicas: dict[str, int] = {}
     for word in words:

@@ -34,9 +34,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ``time``: the job's deadline and expected run time. ``array``: indexes, of which ``replicas``
     run concurrently and independently. ``after``: dependencies on other jobs. ``submit_directory``:
-    where a script was submitted. ``slurm_name``: the name in Slurm of the job of a script with
+    where a script was submitted. ``slurm_name``: the value of ``SLURM_JOB_NAME`` for a script with
     ``#SBATCH`` lines. ``reservation``: an AdvanceReservation. ``data``: entries of
-    ``spec.dataSets``. ``retries``: how often all pods start again after one failed; of an array,
+    ``spec.dataSets``. ``retries``: how often all pods start again after one failed; in an array,
     how often each index does.
     """
 
@@ -173,7 +173,7 @@ def generated_name(image: str, suffix: str) -> str:
 
 
 def _variables(spec: RunSpec) -> list[Document]:
-    """The environment of the container: that of the user, which overrides variables of Slurm."""
+    """The container's environment; the user's variables override those of Slurm."""
     values_by_name = dict(spec.environment)
     field_references: list[Document] = []
     if spec.slurm_name:

@@ -1,9 +1,9 @@
 """``#SBATCH`` lines as options of ``strom job run``. Pure.
 
-Options with the same meaning are translated. Every other one of sbatch becomes a warning with the
-reason and what to use instead: an option that is ignored silently would change what the job does.
-One that sbatch does not have is an error, as there. Sources: sbatch(1) of Slurm 25.05 and its
-undocumented older names; options that begin with ``container-`` are those of NVIDIA's plugin pyxis.
+Options with the same meaning are translated. Every other option of sbatch becomes a warning with
+the reason and what to use instead: ignoring it silently would change what the job does. An option
+that sbatch does not have is an error, as in sbatch. Sources: sbatch(1) of Slurm 25.05 and its
+undocumented older names; options that begin with ``container-`` belong to NVIDIA's plugin pyxis.
 """
 
 import re
@@ -21,7 +21,7 @@ SHORT = {
     "F": "nodefile", "O": "overcommit", "S": "core-spec", "v": "verbose", "V": "version",
     "h": "help", "u": "usage",
 }  # fmt: skip
-"""Letters of short options."""
+"""Letter of a short option -> its long name."""
 FLAGS = frozenset(
     {"exclusive", "requeue", "no-requeue", "hold", "oversubscribe", "wait", "quiet", "parsable",
      "no-kill", "overcommit", "contiguous", "ignore-pbs", "spread-job", "verbose", "reboot", "help",
@@ -47,14 +47,14 @@ _NAMES = """account acctg-freq array batch bb bbf begin chdir cluster-constraint
     container-mount-home no-container-mount-home container-remap-root container-entrypoint
     no-container-entrypoint container-entrypoint-log container-writable container-env"""
 KNOWN = frozenset(_NAMES.split())
-"""All options of sbatch; a unique beginning of one is accepted, too (getopt_long)."""
+"""All options of sbatch; a unique prefix is accepted, too (getopt_long)."""
 UNSUPPORTED = {
     "nodes": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
     "ntasks": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
     "ntasks-per-node": "set --replicas, and see docs/from-slurm.md",
     "output": "logs are kept with the pod: strom job logs",
     "error": "logs are kept with the pod: strom job logs",
-    "account": "queues and namespaces hold the shares: --queue",
+    "account": "shares belong to queues and namespaces: set --queue",
     "qos": "set --priority, the name of a PriorityClass",
     "hold": "suspend the job: strom job hold",
     "requeue": "set --retries N to start the job again after a failure",
@@ -162,8 +162,8 @@ def array_variables(job: str) -> Words:
 
 
 def escaped(text: str) -> str:
-    """The text in a command or variable of a pod, in which Kubernetes expands ``$(NAME)`` and turns
-    ``$$`` into ``$``."""
+    """The text, escaped for a command or variable of a pod: Kubernetes expands ``$(NAME)`` in
+    these, and turns ``$$`` into ``$``."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
@@ -210,7 +210,7 @@ def _options(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _full_name(name: str) -> str:
-    """The option with this name or unique beginning. Raises ValueError."""
+    """The option with this name or unique prefix. Raises ValueError."""
     begun = [name] if name in KNOWN else sorted(each for each in KNOWN if each.startswith(name))
     if not begun or not name:
         raise ValueError(f"-{'-' * (len(name) != 1)}{name} is not an option of sbatch")

@@ -13,8 +13,8 @@ _WORD = re.compile(r"[\[]?(?P<word>[A-Z]+)\]?(?:\.\.\.)?")
 
 
 def bare(metavar: str | None, value: Any) -> Any:
-    """The value of a parameter with names without their kinds. Raises BadParameter for the name of
-    another kind."""
+    """The value of a parameter, with the kinds removed from object names. Raises BadParameter for
+    the name of another kind."""
     if isinstance(value, list):
         return [bare(metavar, one) for one in value]
     match = _WORD.fullmatch(metavar or "")

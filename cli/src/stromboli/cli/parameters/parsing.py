@@ -52,7 +52,7 @@ def split_names(
     text: str, names: Sequence[str], codes: Mapping[str, tuple[str, ...]], what: str
 ) -> tuple[str, ...]:
     """The names in a list with commas, each once. ``codes``: short word, in lower case -> names.
-    Raises ValueError that lists the names; ``what``: a name in it."""
+    ``what``: what a name is called in the error. Raises ValueError that lists the names."""
     known = {name.lower(): (name,) for name in names} | dict(codes)
     wanted = [part.strip() for part in text.split(",") if part.strip()]
     if unknown := [part for part in wanted if part.lower() not in known]:
@@ -76,8 +76,8 @@ def duration_s(text: str) -> float:
 
 
 def time_limit(text: str) -> timedelta:
-    """The time limit of a job: ``90m``, ``1h30m``, ``2d``, and as of ``sbatch`` minutes without a
-    unit, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``. ``M:S`` is not accepted, as it could be
+    """The time limit of a job: ``90m``, ``1h30m``, ``2d``, or, as in ``sbatch``, minutes without a
+    unit, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``. ``M:S`` is not accepted, because it could be
     hours and minutes. Raises ValueError."""
     written = text.strip()
     parts = _CLOCK.fullmatch(written)

@@ -1,6 +1,7 @@
 """Label selectors as ``kubectl`` writes them: ``team=vision,stage!=test,tier in (a,b),gpu,!old``.
 
-Pure. Source: Kubernetes, Labels and Selectors. ``!=`` and ``notin`` hold without the label, too.
+Pure. Source: Kubernetes, Labels and Selectors. An object without the label also matches ``!=`` and
+``notin``.
 """
 
 import re

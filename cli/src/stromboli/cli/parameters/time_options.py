@@ -19,7 +19,7 @@ Since = Annotated[
         "--since",
         metavar="TIME",
         help="Start, UTC: 2026-01-31, 2026-01-31T12:00:00Z, 22:00, today, yesterday, now, or "
-        "ago: 24h, 7d.",
+        "how long ago: 24h, 7d.",
     ),
 ]
 Until = Annotated[

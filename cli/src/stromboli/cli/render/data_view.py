@@ -81,7 +81,7 @@ def _reason(copy: NodeCopy, now: datetime) -> str:
 
 
 def waiting_for_data(pods: Sequence[pod_status.Pod]) -> list[pod_status.Pod]:
-    """The bound pods with data sets of which no container has started, by node and name."""
+    """The bound pods that use data sets and whose containers have not started, by node and name."""
     waiting_pods = [pod for pod in pods if _is_starting(pod) and _keys(pod)]
     return sorted(waiting_pods, key=lambda pod: (pod.spec.node_name, pod.metadata.name))
 

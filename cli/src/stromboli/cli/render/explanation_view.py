@@ -139,7 +139,7 @@ def _release(explanation: Explanation) -> list[str]:
 
 
 def _held_headline(explanation: Explanation) -> str:
-    """The headline of a job of which the controller cannot create all pods."""
+    """The headline of a job if the controller cannot create all of its pods."""
     if explanation.phase == "Running":
         return "is Running: not all of its pods are created"
     reason = explanation.held.partition(":")[0]

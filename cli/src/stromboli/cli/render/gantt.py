@@ -11,8 +11,8 @@ Step = tuple[str, datetime]
 def bar(steps: Sequence[Step], end: datetime, begin: datetime, until: datetime, width: int) -> str:
     """``width`` characters of [``begin``, ``until``): each shows the step at its middle.
 
-    ``steps``: a character and when it begins, in the order of time; the last one ends at ``end``.
-    A step shorter than a character gets one if a character of the bar is unused.
+    ``steps``: a character and when it begins, in the order of time; the last one ends at ``end``. A
+    step shorter than a character still gets one, unless the next step begins in the same character.
     """
     span_s = max((until - begin).total_seconds(), 1e-6)
 

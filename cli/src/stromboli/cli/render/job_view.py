@@ -52,8 +52,8 @@ def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
 
 
 def _ended_counts(job: batch.Job) -> tuple[str, str]:
-    """Succeeded and failed pods; of an array its indexes, ``37/100``: it keeps only some of its
-    ended pods."""
+    """Succeeded and failed pods; for an array, its indexes, ``37/100``, because only some of its
+    ended pods are kept."""
     index_sets = _array(job)
     if index_sets is None:
         return str(job.status.succeeded), str(_failed(job))

@@ -40,8 +40,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
     ``what`` names them in the plural. ``namespace`` is None for all namespaces, which adds a
     column; ``has_namespace`` is False for cluster-scoped objects. ``state`` is the column of
-    phases. ``order`` is the sort key of an object, and ``limit`` the most rows; both hold for a
-    list, not for a watch.
+    phases. ``order`` is the sort key of an object, and ``limit`` the maximum number of rows; both
+    apply to a list, not to a watch.
     """
 
     kind: Kind[Any]

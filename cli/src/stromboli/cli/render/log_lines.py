@@ -98,7 +98,7 @@ def deleted_job_sources(
     container: str | None,
 ) -> list[Source]:
     """One attempt of a deleted job, or the last one of each task and index. The names of its
-    containers are not known: the empty name is the only container of a pod."""
+    containers are not known: the empty name selects the only container of a pod."""
     chosen = (
         _last(attempts) if attempt is None else [it for it in attempts if it.attempt == attempt]
     )
@@ -123,7 +123,7 @@ def _sources_of(
     indexes: Container[int] | None,
     container: str | None,
 ) -> list[Source]:
-    """``names``: task -> containers."""
+    """The sources of these attempts, sorted. ``names``: task -> containers."""
     chosen = sorted(
         (
             each

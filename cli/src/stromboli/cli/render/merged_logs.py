@@ -16,7 +16,8 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class TimedLine(msgspec.Struct, frozen=True):
-    """A line with its time, which ``raw`` begins with unless the log has none."""
+    """A line of a log and its time. ``raw`` includes the time if the log has times; ``text`` does
+    not."""
 
     at: datetime
     raw: str
@@ -38,8 +39,8 @@ def timed(lines: Iterable[str]) -> Iterator[TimedLine]:
 
 
 def merge(logs: Mapping[S, Iterable[str]]) -> Iterator[tuple[S, TimedLine]]:
-    """The lines of all logs by time, each with its source; of equal times in the order of the
-    sources. Reads one line of each log ahead."""
+    """The lines of all logs by time, each with its source; lines with equal times are in the order
+    of the sources. Reads one line of each log ahead."""
 
     def of(source: S, lines: Iterable[str]) -> Iterator[tuple[S, TimedLine]]:
         for line in timed(lines):

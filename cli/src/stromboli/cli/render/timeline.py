@@ -42,8 +42,8 @@ _BEGINS = "Pending"
 def attempts_without_pod(
     attempts: Iterable[TaskAttempt], pods: Iterable[pod_status.Pod]
 ) -> list[TaskAttempt]:
-    """The attempts whose pods are deleted, except succeeded ones, of which an array has
-    thousands."""
+    """The attempts whose pods are deleted, without succeeded ones: an array has thousands of
+    them."""
     there = {pod.metadata.uid for pod in pods}
     return [it for it in attempts if it.state != "Succeeded" and it.pod_uid not in there]
 
@@ -145,7 +145,8 @@ def rows(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
 
 
 def _entries_of_job(job: batch.Job, other_reasons: frozenset[str]) -> Iterator[Entry]:
-    """The submission of the job, and its phases without an Event, which would have more details."""
+    """The submission of the job, and the phases for which there is no Event; an Event has more
+    details."""
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
     if created is not None:

@@ -27,7 +27,7 @@ def render(what_if: WhatIf, changes: Sequence[str], now: datetime) -> list[str]:
 
 
 def _difference(present: ExpectedStart, changed: ExpectedStart) -> list[tuple[str, str]]:
-    """The difference of the medians, of which half of the simulated starts are before."""
+    """The difference between the two median starts."""
     if present.p50 is None or changed.p50 is None:
         return []
     if present.p50 == changed.p50:

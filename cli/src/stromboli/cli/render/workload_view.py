@@ -155,10 +155,10 @@ def cron_facts(cron: flow.CronJob, now: datetime) -> list[str]:
         ("schedule", f"{spec.schedule} ({spec.time_zone or 'UTC'})"),
         ("next", coming),
         ("last", _time(status.last_schedule_time)),
-        ("success", _time(status.last_successful_time)),
+        ("succeeded", _time(status.last_successful_time)),
         ("active", ", ".join(it.name for it in status.active) or "none"),
-        ("beside", spec.concurrency_policy),
-        ("late", "at any time" if deadline is None else f"at most {deadline} s"),
+        ("concurrency", spec.concurrency_policy),
+        ("deadline", "none" if deadline is None else f"{deadline} s after the scheduled time"),
         ("created", _time(cron.metadata.creation_timestamp)),
     )
 

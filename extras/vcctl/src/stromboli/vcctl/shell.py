@@ -49,7 +49,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 def program(name: str) -> typer.Typer:
-    """A Typer app for the commands of a program, without shell completion, which Volcano's lack."""
+    """A Typer app for the commands of a program. Volcano's programs have no shell completion."""
     return typer.Typer(
         name=name, cls=Group, add_completion=False, rich_markup_mode=None, context_settings=CONTEXT
     )

@@ -72,7 +72,7 @@ def queues(listed: Sequence[scheduling.Queue], counts: Counts) -> list[str]:
 
 
 def own_queues(listed: Sequence[tuple[scheduling.Queue, Mapping[str, object]]]) -> list[str]:
-    """The table of the program for queues: counts from the queue's status."""
+    """The table of the program vqueues: counts from the queue's status."""
     phases = QUEUE_PHASES[:-1]
     rows = [
         (

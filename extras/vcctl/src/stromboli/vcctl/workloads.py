@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "default"
 Kind = kinds.Kind[Any]
-MakerName = Annotated[str, typer.Option("--name", "-N", help="Its name.")]
+MakerName = Annotated[str, typer.Option("--name", "-N", help="The name.")]
 Filename = Annotated[
     str, typer.Option("--filename", "-f", help="A file with one or more objects of the kind.")
 ]
@@ -33,7 +33,7 @@ def _commands(kind: Kind) -> typer.Typer:
     @app.callback(help=f"{kind.kind} operations.")
     def _group() -> None: ...
 
-    @app.command("create", context_settings=shell.CONTEXT, help=f"Create {kind.kind}s of a file.")
+    @app.command("create", context_settings=shell.CONTEXT, help=f"Create {kind.kind}s from a file.")
     def create(
         filename: Filename = "", master: shell.Master = None, kubeconfig: shell.Kubeconfig = None
     ) -> None:

@@ -3,8 +3,8 @@
 1. The scheduler stores an external id with the state *queued*; the job's name is derived from it.
 2. ``_process_workloads`` submits jobs in one request; a repetition changes nothing.
 3. The pod runs the workload, which reports the task's state to Airflow's API server itself.
-4. ``sync`` reports ended jobs. One that ended without its task having a state fails the task, with
-   the reason, and Airflow retries it.
+4. ``sync`` reports ended jobs. If a job ended and its task has not reported a state, the executor
+   fails the task with the reason, and Airflow retries it.
 
 A scheduler that ends leaves its jobs running; the next one adopts them by their names.
 """

@@ -223,8 +223,8 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
     # --- the end
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> dict[str, Any]:
-        """Resume after the end of the job. Raises AirflowFailException if another try is useless,
-        else AirflowException."""
+        """Resume after the end of the job. Raises AirflowTaskTimeout after ``execution_timeout``,
+        AirflowFailException if another try is useless, else AirflowException."""
         name, namespace, result = event["name"], event["namespace"], event["result"]
         what = f"job {namespace}/{name}"
         self._running = (namespace, name)

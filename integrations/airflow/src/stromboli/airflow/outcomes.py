@@ -27,8 +27,8 @@ ENDED, GONE, TIMED_OUT, NOT_STARTED = "ended", "gone", "timed out", "not started
 
 
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
-    """The job that is waited for. ``uid``: the job's uid, which a later job of this name does not
-    have; empty for any job of this name. ``phases``: phases that end the wait, besides the final
+    """A job to wait for. ``uid``: the job's uid, which a later job of this name does not have;
+    empty for any job of this name. ``phases``: phases that end the wait, in addition to the final
     ones. ``start_by`` and ``end_by``: the deadlines of the job's start and end, Unix times."""
 
     namespace: str

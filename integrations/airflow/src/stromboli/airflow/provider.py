@@ -45,13 +45,13 @@ OPTIONS: dict[str, tuple[str, str]] = {
     "namespace": ("default", "Namespace of the jobs."),
     "image": (
         "",
-        "Image with Airflow and the packages of the DAGs. Without one, tasks run the scheduler's "
-        "Python, for process nodes on its machine.",
+        "Image with Airflow and the packages of the DAGs. Without one, tasks run with the "
+        "scheduler's Python, which works only on process nodes of its machine.",
     ),
     "queues": (
         "",
         "JSON: Airflow queue -> Stromboli queue. A queue that is not listed has the same name in "
-        "Stromboli, except [operators] default_queue: the server chooses.",
+        "Stromboli, except [operators] default_queue: for it, the server chooses the queue.",
     ),
     "requests": ("", "JSON: requests of each pod; the default is one CPU."),
     "priority_class": ("", "PriorityClass of the jobs."),

@@ -135,5 +135,7 @@ class JobWatch:
                         async for change in changes:
                             self._changes.put(change)
             except errors.ClientError as error:
-                self._log(f"the jobs of namespace {self._namespace} are unknown: {error}")
+                self._log(
+                    f"the state of the jobs in namespace {self._namespace} is unknown: {error}"
+                )
             await asyncio.sleep(RECONNECT_S)

@@ -40,9 +40,9 @@ _log = logging.getLogger("stromboli.dask")
 class StromCluster(SpecCluster):  # type: ignore[misc]  # Dask is not in this environment
     """A Dask cluster with ``n_workers`` workers at first; ``scale`` and ``adapt`` change them.
 
-    ``name``: jobs are called ``<name>-<number>``; a cluster with the name of an earlier one deletes
-    the workers that are left of it. ``host``: the address of this program at which pods reach the
-    scheduler; the default is the address from which this machine connects to the server.
+    ``name``: jobs are called ``<name>-<number>``; a new cluster of the same name deletes the
+    remaining workers of the earlier one. ``host``: the address of this program at which pods reach
+    the scheduler; the default is the address from which this machine connects to the server.
     ``client``: by default ``AsyncClient()``; it is closed with the cluster. ``scheduler_options``
     are for Dask's ``Scheduler``, further keywords for ``SpecCluster``. Raises ClientError when a
     worker's job is refused. While the cluster waits for its first worker, the logger
@@ -110,7 +110,8 @@ class StromCluster(SpecCluster):  # type: ignore[misc]  # Dask is not in this en
         return int(parse_bytes(self.options.memory))
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        # SpecCluster's own deletes the worker's job some seconds later; it may be requeued.
+        # SpecCluster's method would delete the worker's job after some seconds, although the job
+        # may restart its pod.
         Cluster._update_worker_status(self, op, msg)
         for name in self._joined():
             self._had_worker = True

@@ -20,7 +20,7 @@ CLUSTER_LABEL = "stromboli.sh/dask-cluster"
 ENDED_TTL_S = 600
 """Time after which an ended job is deleted if the cluster does not delete it."""
 MAX_RETRY = 10_000
-"""``maxRetry`` of the job: Dask bounds the failures of each task
+"""``maxRetry`` of the job: high, because Dask itself limits the failures of each task
 (``distributed.scheduler.allowed-failures``)."""
 RESTARTS_WITHOUT_WORKER = 3
 """Restarts of a pod that never became a worker, after which its job counts as failed."""

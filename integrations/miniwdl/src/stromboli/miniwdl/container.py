@@ -260,7 +260,8 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
         return codes[-1] if codes else None
 
     def _show_pod_output(self, logger: logging.Logger, name: str) -> None:
-        """Log what the pod wrote before or instead of the command, such as a missing path."""
+        """Log what the pod wrote before or instead of the command, such as the error about a
+        missing path."""
         with contextlib.suppress(errors.ClientError):
             namespace = self._settings.namespace
             for line in self._client.logs(name, namespace, tail_lines=SHOWN_LINES):

@@ -80,8 +80,9 @@ def script(work: Work) -> str:
 
 
 def manifest(work: Work, settings: Settings) -> batch.Job:
-    """The job. Of ``runtime``: ``cpu``, ``memory_reservation`` and ``memory_limit`` (bytes),
-    ``gpus``, ``time_minutes``, ``strom_queue`` and ``strom_priority_class``."""
+    """The job of a task. Reads from ``runtime``: ``cpu``, ``memory_reservation`` and
+    ``memory_limit`` (bytes), ``gpus``, ``time_minutes``, ``strom_queue`` and
+    ``strom_priority_class``."""
     runtime_values = work.runtime
     minutes = runtime_values.get("time_minutes")
     base_job = job(

@@ -28,8 +28,8 @@ from stromboli.client.operations import calls
 from stromboli.shared.runtime import telemetry
 
 MOST_OF_SESSION = 30
-"""Most lists of one session. Its client has 100 connections: each list takes one of them, and other
-requests need some."""
+"""Maximum lists of one session. Its client has 100 connections: each list takes one of them, and
+other requests need some."""
 SYNCED_WITHIN_S = 10.0
 """How long a page waits for the first complete list, before it reports an error."""
 PARTIAL_AFTER_S = 0.5
@@ -38,7 +38,8 @@ UNUSED_S = 90.0
 """Time after which an unused list is closed. A page in the background closes its stream, and comes
 back soon or not at all."""
 TOGETHER_S = 0.25
-"""Changes within this time cause one update of a page, which so has at most four in a second."""
+"""Changes within this time cause one update of a page, so a page has at most four updates per
+second."""
 FIRST_TOGETHER_S = 0.05
 """The same for the first change after a quiet time, which a page shows sooner: the creation of a
 job changes two lists within some milliseconds."""

@@ -1,10 +1,10 @@
-"""Bounds of logins: how many are under way, and how many may fail, in total and per address.
+"""Limits of logins: of concurrent ones in total and per address, and of failed ones per address.
 
-A login costs a request to REST or to the identity provider, and any client can begin one. Bounds:
+A login costs a request to REST or to the identity provider, and any client can begin one. Limits:
 
-1. ``MOST_AT_A_TIME`` logins are under way in total, ``MOST_OF_ADDRESS`` of one address.
-2. An address may fail ``FAILURES`` times at once, and once more every ``REFILL_S``.
-   There is no such bound over all addresses: it would let one client lock all others out.
+1. ``MOST_AT_A_TIME`` concurrent logins in total, ``MOST_OF_ADDRESS`` from one address.
+2. An address may fail ``FAILURES`` times in a row, and one more time every ``REFILL_S`` seconds.
+   There is no such limit for all addresses: it would let one client lock all others out.
 3. Memory: ``MOST_ADDRESSES`` buckets; a new one drops the least recently used one. Logins that wait
    for the provider's page need no memory: they are in cookies (``oidc/pending.py``).
 
@@ -26,11 +26,11 @@ REFILL_S = 6.0
 MOST_ADDRESSES = 4096
 FORWARDED = "x-forwarded-for"
 UNKNOWN = ""
-"""Address of clients that the proxy does not name: only the bound on all logins applies."""
+"""Address of clients that the proxy does not name: only the limit of all logins applies."""
 
 
 class TooManyLoginsError(Exception):
-    """A bound on logins is reached. ``wait_s``: seconds until an attempt may succeed."""
+    """A limit of logins is reached. ``wait_s``: seconds until an attempt may succeed."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many logins; try again in {wait_s:.0f} s")

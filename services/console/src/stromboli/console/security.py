@@ -3,8 +3,8 @@
 1. **Host** names this server, or is loopback (DNS rebinding).
 2. **Origin** and **Sec-Fetch-Site** of a request that changes something are this server's.
 3. Forms carry the session's ``csrf`` value.
-4. **Content-Security-Policy** without inline scripts and styles: text of a job that reached a page
-   unescaped could still execute nothing.
+4. **Content-Security-Policy** without inline scripts and styles: even if a job's text reached a
+   page unescaped, it could not execute.
 
 Sources: Fetch standard, Fetch Metadata Request Headers, Content Security Policy Level 3.
 """

@@ -35,7 +35,7 @@ from stromboli.shared.network_topology import Layout
 
 ID_BYTES = 32
 MOST_OF_USER = 50
-"""Most sessions of one user, so that one token cannot log all other users out."""
+"""Maximum sessions of one user, so that one token cannot log all other users out."""
 RENEW_BEFORE_S = 30.0
 """How long before the end of an ID token it is renewed: longer than a request takes. REST ends
 streams regularly to check their token again."""

@@ -17,8 +17,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     over http. Only for a container whose port is published on the loopback of its machine;
     the console then accepts the host names of loopback, and ``hosts``."""
     hosts: tuple[str, ...] = ()
-    """Names under which browsers reach the console, besides loopback; requests to other names are
-    refused, which prevents DNS rebinding. Required outside loopback."""
+    """Names under which browsers reach the console, in addition to loopback; requests to other
+    names are refused, which prevents DNS rebinding. Required outside loopback."""
     token_login: bool = True
     """Whether the login page accepts tokens. If it does not, ``oidc_issuer`` is required."""
     oidc_issuer: str = ""
@@ -48,9 +48,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_hours: float = 12.0
     """Hours after which a viewer has to log in again: a working day."""
     most_sessions: int = 500
-    """Most sessions of browsers at a time; a new one closes the least recently used one."""
+    """Maximum concurrent sessions of browsers; a new one closes the least recently used one."""
     most_watches: int = 400
-    """Most watches of REST in all sessions; each holds the rows of one list in memory, about 600
+    """Maximum watches of REST in all sessions; each holds the rows of one list in memory, about 600
     bytes per job. A new one closes the least recently used one."""
 
 

@@ -9,7 +9,7 @@
     query ── wait until the log's end at its arrival is in the store ──▶ rows
 
 It writes only dead letters to the log, so its absence stops no other service. Several replicas may
-run on one PostgreSQL: of two that apply the same batch, the later one fails and continues after it.
+run on one PostgreSQL: if two apply the same batch, the later one fails and continues after it.
 """
 
 import asyncio
@@ -51,7 +51,8 @@ POD_USAGE_DAYS = 15.0
 keeps them. Attempts have their results."""
 SUMMED_EVERY_S = 60.0
 SUMMED_AFTER = timedelta(minutes=10)
-"""Time from an attempt's end until it is added to the sums of days: late events come earlier."""
+"""Time from an attempt's end until it is added to the sums of days: late events arrive within
+it."""
 Report = Callable[[str, str | None], None]
 T = TypeVar("T")
 
@@ -168,8 +169,8 @@ class HistoryService:
         return notices.notices(message, self._notifications, self._clock())
 
     async def _publish_dead_letters(self, unreadable_records: Sequence[writer.Unreadable]) -> None:
-        """Publish dead letters. A log that refuses them stops nothing: the records are in the table
-        of unreadable ones. Raises TransientError."""
+        """Publish dead letters. If the log refuses them, the service continues: the records are in
+        the table of unreadable ones. Raises TransientError."""
         now = self._clock()
         if self._dead_letters is None:
             instance = self._settings.instance

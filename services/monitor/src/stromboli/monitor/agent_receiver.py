@@ -52,8 +52,8 @@ TOKEN_KEPT_S = 300.0
 """How long an authenticated token is accepted without a new TokenReview."""
 TOKENS_KEPT = 20_000
 REVIEWS_PER_S, MOST_REVIEWS = 1.0, 20.0
-"""How many unknown tokens from one address are reviewed: those that are rejected, per second, and
-the burst, which includes those under review. A review takes milliseconds."""
+"""Limits of reviews of unknown tokens from one address: rejected ones per second, and the burst,
+which also counts reviews in progress. A review takes milliseconds."""
 NODE_NAME = "authentication.kubernetes.io/node-name"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"

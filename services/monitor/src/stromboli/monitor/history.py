@@ -93,7 +93,7 @@ class History:
                     start.topic_ids.get(name, topic_id) != topic_id
                     for name, topic_id in batch.position.topic_ids.items()
                 ):
-                    return  # a topic was deleted and created again: its offsets are others
+                    return  # a topic was deleted and created again: its offsets changed
                 is_whole = is_whole or batch.caught_up
                 for record in (*batch.announced, *batch.fenced):
                     unread.setdefault(record.topic.name, []).append(record.offset)

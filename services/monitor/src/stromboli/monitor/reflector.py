@@ -188,8 +188,8 @@ class Reflector:
 
     async def _publish_if_synced(self) -> None:
         """Publish ``synced``, but only while a watch is open, and once the log has been read up to
-        there and has no overwritten keys: otherwise a restart would resume from a version whose
-        records are missing.
+        the sync point and has no overwritten keys: otherwise a restart would resume from a version
+        whose records are missing.
         """
         watching = self._watching
         if watching is None:

@@ -14,7 +14,7 @@ from stromboli.cli.render import output
 from stromboli.shared import errors
 
 ENTRY_POINTS = "stromboli.history"
-"""The history adds its functions under this group; the CLI has no database."""
+"""The entry point group of the history's backup and restore: the CLI has no database."""
 VARIABLE = "STROM_HISTORY_DATABASE"
 STATE = Path(".strom")
 
@@ -27,7 +27,7 @@ DatabaseUrl = Annotated[
         envvar=VARIABLE,
         show_envvar=False,
         help="sqlite:///FILE or postgresql://USER@HOST/DATABASE, whose password is in "
-        f"{VARIABLE}_PASSWORD. [default: {VARIABLE}, or that of --state]",
+        f"{VARIABLE}_PASSWORD. [default: {VARIABLE}, or the database of --state]",
     ),
 ]
 State = Annotated[Path, typer.Option("--state", metavar="FOLDER", help="Folder of `strom up`.")]

@@ -1,4 +1,4 @@
-"""``strom explain JOB --at TIME``: why a job was pending, from the history of the log."""
+"""``strom explain JOB --at TIME --log LOG``: why a job was pending, computed from the log."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -12,13 +12,14 @@ from stromboli.shared.formats import counts
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
 ENTRY_POINTS = "stromboli.past"
-"""A distribution with a scheduler adds its replay under this group; the CLI has none."""
+"""The entry point group of the replay, which a distribution with a scheduler provides."""
 
 
 class PastAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A PodGroup of a job at a time: ``placed`` of its ``pods`` were on nodes. ``explained``: why
-    it was pending, None if nothing blocked it; ``in_front``: the PodGroups in front of it, None if
-    its position is not known. ``is_decided``: it was admitted or placed just then."""
+    """The state of a job's PodGroup at one time: ``placed`` of its ``pods`` were on nodes.
+    ``explained``: why it was pending, None if nothing blocked it; ``in_front``: the PodGroups in
+    front of it, None if its position is not known. ``is_decided``: it was admitted or placed just
+    then."""
 
     pod_group: str
     phase: str

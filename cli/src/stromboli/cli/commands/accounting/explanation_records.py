@@ -1,4 +1,4 @@
-"""Why a job was pending, as the history keeps it: at a time, and over time."""
+"""Why a job was pending, as the history recorded it: at a time, and over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -118,6 +118,6 @@ def rows(
         yield (
             time_options.short(each.at),
             output.age(each.at, end),
-            _TEXTS.get(each.explained.get("tier", ""), "its reason is not known here"),
+            _TEXTS.get(each.explained.get("tier", ""), "unknown reason"),
             " to ".join(dict.fromkeys((*numbers[:1], *numbers[-1:]))),
         )

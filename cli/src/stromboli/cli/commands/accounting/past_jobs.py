@@ -41,8 +41,8 @@ def timeline(
 ) -> None:
     """Show a job's phases, waits and attempts over time.
 
-    Deleted jobs are included. Without --uid: the last submitted job of this name. Why it was
-    pending is kept once in an hour while the reason stays. Each attempt has a bar from the
+    Deleted jobs are included. Without --uid: the last submitted job of this name. While the reason
+    for pending stays the same, it is recorded once an hour. Each attempt has a bar from the
     submission of the job to its end.
     """
     from stromboli.client.operations import accounting_calls

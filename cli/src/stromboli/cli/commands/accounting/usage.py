@@ -34,7 +34,7 @@ MEASURED = (
     "measured_memory_gib_seconds",
     "measured_gpu_seconds",
 )
-"""What programs get of the measurements; the table has shares."""
+"""The measured columns of JSON and CSV; the table shows shares instead."""
 HEADERS = (
     "ATTEMPTS",
     "CPU HOURS",
@@ -75,7 +75,7 @@ def usage(
         bool,
         typer.Option(
             "--shares",
-            help="Show what each queue used of the amounts that it deserved at that time; with -A.",
+            help="Compare the usage of each queue with what it deserved at that time; requires -A.",
         ),
     ] = False,
     output_format: Annotated[
@@ -87,9 +87,9 @@ def usage(
 
     The usage of a pod is its requests times the time from its binding to its end. EVICTED is the
     part of preempted attempts, IDLE the part before the containers started. USED is the share of
-    the requests that processes used, of the attempts that were measured. The default interval is
-    today and the 30 days before (UTC). Intervals of whole days are answered fastest. --shares
-    compares the usage of each queue and the queues below it with what it deserved.
+    the requests that processes used; only measured attempts count. The default interval is today
+    and the 30 days before (UTC). Intervals of whole days are answered fastest. --shares compares
+    the usage of each queue and the queues below it with what it deserved.
     """
     now = datetime.now(UTC)
     end = time_options.time(until, now, "--until") or now

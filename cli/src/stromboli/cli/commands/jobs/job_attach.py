@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 POLL_EVERY_S = 0.5
 CANNOT_START = ("StartError", "ContainerCannotRun")
-"""Reasons of containers whose program could not be started; the second is that of Docker."""
+"""Reasons of containers whose program could not be started; Docker reports the second."""
 
 
 class ToolName(StrEnum):
@@ -185,7 +185,7 @@ def _wait_until_ready(
     timeout_s: float,
 ) -> pod_status.Pod:
     """The tool's pod once it is ready. Raises TimedOutError with the state of the pod, and
-    CommandError if it can never be."""
+    CommandError if it can never become ready."""
     deadline = time.monotonic() + timeout_s
     detail = ""
     while True:
@@ -201,7 +201,7 @@ def _wait_until_ready(
                 raise CommandError(
                     f"job {namespace}/{name}",
                     f"{request.tool} cannot start: {state}",
-                    f"install it there, or name an image that has it with --image; remove it: "
+                    "install it in the image, or choose another one with --image; remove the tool: "
                     f"strom job detach {name} -n {namespace} --tool {request.tool}",
                 )
         state = state or _absent_state(client.decode(kinds.JOBS, client.job(namespace, name)))

@@ -210,7 +210,7 @@ def ignored_actions(phase: str) -> frozenset[str]:
 
 
 _STATUS = "status."
-"""The beginning of the path of a violation because the job has ended."""
+"""Path prefix of the violations which say that the job has ended."""
 _IDLE = {
     "AbortJob": (", so there is nothing to suspend", "see its state: strom job get {job}"),
     "ResumeJob": (

@@ -1,9 +1,9 @@
 """``strom job edit``: change a job in an editor.
 
 Only the changed fields are sent, with the version of the job that was read. After a conflict the
-job is read again: without a concurrent change of the same fields they are sent again; otherwise the
-editor opens again with the user's text and the names of these fields. The text is never lost: if
-the command fails, it remains in a file.
+job is read again. Without a concurrent change of the same fields, the changes are sent again;
+otherwise the editor opens again with the user's text and the names of these fields. The text is
+never lost: if the command fails, it remains in a file.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ NOTE = "#| "
 """Prefix of the lines that this command writes above the text."""
 FIXED = ("apiVersion", "kind", "metadata.name", "metadata.namespace")
 MAX_CONFLICTS = 5
-"""Conflicts without a change of the same fields after which the command stops retrying."""
+"""Maximum retries after conflicts about other fields; then the editor opens again."""
 
 
 def edit(
@@ -41,7 +41,7 @@ def edit(
 ) -> None:
     """Change a job in an editor (VISUAL, EDITOR or vi).
 
-    The same fields can change as with job set, and labels and annotations. Errors are shown in the
+    You can change the fields of strom job set, labels and annotations. Errors are shown in the
     editor; save the text unchanged to give up.
     """
     with options.client(server) as client:

@@ -64,7 +64,7 @@ def exec_in(
         stdin, tty, command = True, sys.stdin.isatty(), SHELL
     if tty and not (stdin and sys.stdin.isatty()):
         why = "-t needs -i, and stdin must be a terminal"
-        raise UsageError("--tty", why, "leave it out, or call it on a terminal with -it")
+        raise UsageError("--tty", why, "leave out -t, or run strom on a terminal with -it")
     from stromboli.cli.sessions import selection, terminal
 
     place = selection.select(

@@ -80,8 +80,8 @@ def history(
 
 
 def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
-    """An attempt as a row under ``HEADERS``. A pod that ended before it ran was pending until
-    then, and the first ones are pending since the submission of the job."""
+    """An attempt as a row under ``HEADERS``. PENDING ends when the pod runs, or when it ends
+    without having run; for a first attempt it begins with the submission of the job."""
     # A run may end before the controller observes it as Running: such a run has an exit code but no
     # start, and counts from its binding.
     ran_from = attempt.running_at or (attempt.bound_at if attempt.exit_code is not None else None)

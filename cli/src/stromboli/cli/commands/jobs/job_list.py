@@ -52,7 +52,7 @@ def list_jobs(
 ) -> None:
     """List jobs.
 
-    Pending jobs have the range of their expected start if there is a forecast.
+    For pending jobs, the list shows the range of the expected start if there is a forecast.
     """
     phases = options.phases(phase, "--state") if phase else frozenset(PHASES)
     wanted = options.selector(selector)

@@ -57,7 +57,7 @@ def logs(
         typer.Option(
             "--attempt",
             min=1,
-            help="The log of this attempt, as job history numbers them. A kubelet drops the logs "
+            help="The log of the attempt with this number in job history. A kubelet drops the logs "
             "of deleted pods; process nodes keep them.",
         ),
     ] = None,
@@ -197,22 +197,25 @@ def _sources_of_attempt(
 def _never_started(
     client: "Client", job: batch.Job, task: str | None, indexes: Indexes | None
 ) -> CommandError:
-    """The error for a job of which no pod has a log, with the reason why."""
+    """The error for a job without any log, with the reason."""
     namespace, name = job.metadata.namespace, job.metadata.name
     pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
     wanted = log_lines.select_pods(pods, task, indexes)
     details: list[str] = []
+    is_over = phases.phase_of(job) in phases.ENDS
     if not wanted and pods:
         of = f"of task {task}" if indexes is None else f"with index {indexes}"
         why = f"it has no pod {of}"
-    elif phases.phase_of(job) in phases.ENDS:
+    elif is_over:
         why = f"it is {phases.phase_of(job)}, and its pods are deleted or have never started"
     else:
         why = "no pod has started yet"
         explanation = client.explanation(namespace, name)
         waiting = explain.waiting_pods(client, wanted, datetime.now(UTC))
         details = [line.strip() for line in explanation_view.render(explanation, waiting)]
-    next_step = f"wait with --follow, or see: strom job describe {name} -n {namespace}"
+    next_step = f"see: strom job describe {name} -n {namespace}"
+    if not is_over:
+        next_step = f"wait with --follow, or {next_step}"
     return CommandError(f"job {namespace}/{name}", why, next_step, tuple(details))
 
 
@@ -277,8 +280,8 @@ class _LogReader:
         prefixes = log_lines.line_prefixes(sources)
         if len(sources) > MOST_STREAMS:
             output.show_note(
-                f"strom: {len(sources)} logs one after the other; up to {MOST_STREAMS} are sorted "
-                "by time: select some with --task and --index"
+                f"strom: printing {len(sources)} logs one after the other, because only up to "
+                f"{MOST_STREAMS} can be sorted by time; select fewer with --task and --index"
             )
         if 1 < len(sources) <= MOST_STREAMS:
             logs = {source: self._stream(source, with_time=True) for source in sources}

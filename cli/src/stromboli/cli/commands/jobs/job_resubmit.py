@@ -32,7 +32,7 @@ OptionalAssignments = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FIELD=VALUE]...",
-        help="Values that replace those of the job, as of job set.",
+        help="Values that replace those of the job, as in job set.",
     ),
 ]
 NewName = Annotated[
@@ -51,7 +51,7 @@ def set_fields(
     strom job set train priority=high replicas.worker=8
 
     The time limit counts from the first start of the job. The queue can change while no pod of the
-    job has a node; the job then waits behind those in the other queue.
+    job has a node; the job then waits behind the jobs of the new queue.
     """
     fields = _parsed(assignments)
     with options.client(server) as client:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 SHOWN = 5
-"""Maximum jobs that the confirmation lists by name; it gives the number of the others."""
+"""Maximum job names in the confirmation, which also gives the number of all jobs."""
 
 
 def check(
@@ -32,7 +32,7 @@ def check(
     takes_indexes: bool = False,
 ) -> None:
     """Raises BadParameter unless jobs are selected either by name or by options. ``takes_indexes``:
-    a name may be that of some indexes of an array."""
+    a name may select indexes of an array."""
     for name in names or ():
         if not takes_indexes and job_reference.names_indexes(name):
             job = name.partition("[")[0]

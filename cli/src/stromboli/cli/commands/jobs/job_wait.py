@@ -71,8 +71,8 @@ def until(
 ) -> None:
     """Wait for one of these phases or the end of the job, and print the last state.
 
-    Raises Exit with 1 if the job ended in another phase than those and Completed, CommandError if
-    it was deleted, TimedOutError.
+    Raises Exit with 1 if the job ended in a phase that is neither one of these nor Completed,
+    CommandError if it was deleted, TimedOutError.
     """
     wanted = ENDS if phases is None else phases
 
@@ -110,7 +110,8 @@ def _until_indexes(
     timeout_s: float | None,
 ) -> None:
     """Wait for the end of these indexes of an array, and print how they ended. Raises Exit with 1
-    unless all have succeeded; what ``until`` raises; CommandError for a job without them."""
+    unless all succeeded, CommandError for a job without these indexes, and the errors of
+    ``until``."""
     results: dict[str, indexes.Indexes] = {}
 
     def report(job: batch.Job) -> None:
@@ -128,7 +129,7 @@ def _until_indexes(
     summary = ", ".join(
         f"{len(index_set)} {word}: {index_set}" for word, index_set in results.items()
     )
-    output.show_lines([f"{namespace}/{name}[{wanted}]: {summary or 'the job has ended before'}"])
+    output.show_lines([f"{namespace}/{name}[{wanted}]: {summary or 'the job ended before them'}"])
     if len(results.get("succeeded", ())) < len(wanted):
         raise typer.Exit(1)
 

@@ -23,7 +23,7 @@ from stromboli.shared.jobspec import job_dependencies
 
 SUFFIX_LENGTH = 5
 MOST_RETRIES = 2**31 - 2
-"""The largest ``maxRetry`` of a job, which counts the first attempt."""
+"""Maximum of ``--retries``: ``maxRetry`` is an int32 that also counts the first attempt."""
 MOST_NAMED = 3
 """Maximum objects of a manifest that an error names."""
 _SCRIPT = "stromboli.cli.job_specs.script"
@@ -111,8 +111,8 @@ def _misplaced_option(place: str, why: str, ctx: typer.Context) -> UsageError:
 
 
 _VARIABLE_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
-"""As kubectl. API servers before Kubernetes 1.32 accept no other name, and shells cannot read
-one."""
+"""The names that kubectl accepts. API servers before Kubernetes 1.32 reject all others, and shells
+cannot read them."""
 
 
 def _variable(text: str) -> str:
@@ -122,8 +122,8 @@ def _variable(text: str) -> str:
         raise ValueError(f"{text!r} has no name")
     if not _VARIABLE_NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is not the name of a variable; write letters, digits, _, - and ., no digit "
-            "first"
+            f"{name!r} is not the name of a variable; use letters, digits, _, - and ., and do not "
+            "start with a digit"
         )
     if not equals and name not in os.environ:
         raise ValueError(f"{name} is not set in this shell; write {name}=VALUE")
@@ -208,7 +208,7 @@ def run(
             "--time",
             metavar="DURATION",
             parser=written.time_limit,
-            help="Time limit of the job: 90m, 4h, 1h30m, 2d, and as of sbatch 90 (minutes), "
+            help="Time limit of the job: 90m, 4h, 1h30m, 2d, or as in sbatch: 90 (minutes), "
             "10:00:00, 1-12:00:00. The job is terminated at the limit; short "
             "jobs can be backfilled.",
         ),
@@ -230,8 +230,8 @@ def run(
             metavar="N",
             min=0,
             max=MOST_RETRIES,
-            help="Start all pods of the job again after one failed, at most N times; of an array, "
-            "each index that failed.",
+            help="After a pod failed, start all pods of the job again, at most N times; in an "
+            "array, start only the failed index again.",
         ),
     ] = 0,
     dependency: Annotated[
@@ -280,8 +280,8 @@ def run(
             "--workdir",
             "-w",
             metavar="PATH",
-            help="Working directory. [default: that of the image; on process nodes / for a "
-            "command, and the current directory for a script]",
+            help="Working directory. [default: that of the image; on process nodes: / for a "
+            "command, the current directory for a script]",
         ),
     ] = "",
     queue: Annotated[
@@ -316,7 +316,7 @@ def run(
     ] = False,
     configuration: job_check.Configuration = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the job ends; exit codes as of job wait.")
+        bool, typer.Option("--wait", help="Wait until the job ends; exit codes as in job wait.")
     ] = False,
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="With --wait: the time limit: 90s, 5m, 1h30m.")
@@ -427,8 +427,8 @@ def _read_script(path: str) -> script.Script:
 
 
 _SLURM_NODES = re.compile(r"\d+(-\d+)?")
-"""Values of ``-N`` in Slurm. Here it is the name, as in ``vcctl job run -N``: a job with one pod
-called 4, where 4 nodes were meant, must not be submitted silently."""
+"""Values of ``-N`` in Slurm. Here ``-N`` is the name, as in ``vcctl job run -N``: a user who means
+4 nodes must not silently get a job of one pod with the name 4."""
 
 
 def _is_given(ctx: typer.Context, name: str | None) -> bool:

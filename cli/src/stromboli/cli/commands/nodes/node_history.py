@@ -64,8 +64,8 @@ def node_history(
 ) -> None:
     """Show what ran on a node, with its devices.
 
-    Lists the attempts of all namespaces that were bound to the node, the last created pod first;
-    the node need not exist any more. Attempts that have not ended hold its resources. With
+    Lists the attempts of all namespaces that were bound to the node, the most recently created pod
+    first; the node need not exist any more. Attempts that have not ended hold its resources. With
     --changes, lists when its labels, taints, resources and conditions changed, and when its GPUs
     had errors.
     """

@@ -112,7 +112,7 @@ def get(
 ) -> None:
     """Show a node: status, hardware, and the pods that hold it.
 
-    The hardware is shown as by strom node topology.
+    The hardware is shown as in strom node topology.
     """
     with options.client(server) as client:
         raw = client.send(calls.node(node))

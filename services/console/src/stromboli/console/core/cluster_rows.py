@@ -144,7 +144,7 @@ def node_facts(node: core.Node) -> NodeFacts:
 
 
 def holders(pods: Iterable[PodRow]) -> list[Holder]:
-    """The holders of bound pods, those with most GPUs first."""
+    """The jobs with bound pods, and bound pods without a job; those with most GPUs first."""
     pod_rows: dict[tuple[str, str, bool], list[PodRow]] = {}
     for pod in pods:
         if pod.node:
@@ -155,7 +155,7 @@ def holders(pods: Iterable[PodRow]) -> list[Holder]:
 
 
 def gpu_holders(pods: Iterable[PodRow], most: int = 0) -> list[Holder]:
-    """The holders of GPUs, those with most first; ``most`` of them, or all."""
+    """The jobs and pods that hold GPUs, those with most GPUs first; at most ``most``, 0 for all."""
     ranked_holders = holders(pod for pod in pods if pod.gpus)
     return ranked_holders[:most] if most else ranked_holders
 
@@ -186,7 +186,7 @@ def node_rows(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> list[NodeRo
 
 
 def totals(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> Totals:
-    """The use of the whole cluster, with nodes that are not ready, since their pods count, too."""
+    """The use of the whole cluster, including nodes that are not ready: their pods count, too."""
     known = list(nodes)
     bound, pending = [], 0
     for pod in pods:

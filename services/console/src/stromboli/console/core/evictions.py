@@ -1,5 +1,5 @@
-"""Evictions, from the history: who was preempted by whom and why, and jobs that evict each other.
-Pure.
+"""Evictions, from the history: which jobs were preempted, for which jobs and why, and jobs that
+evict each other. Pure.
 
 Names of other namespaces are left out for a viewer of one namespace, as in Events and conditions.
 """

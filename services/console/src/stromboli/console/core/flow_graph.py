@@ -2,7 +2,8 @@
 
 Layers are the longest paths from the steps without dependencies, left to right, as in Sugiyama's
 method; within a layer, steps are ordered by the mean place of their neighbours, in a few sweeps.
-Costs O(sweeps x dependencies x log). Admission rejects cycles; a stored one ends in the last layer.
+Costs O(sweeps x dependencies x log). Admission rejects cycles; the steps of a stored cycle are in
+the last layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from stromboli.cli.render import output
 from stromboli.shared.api import flow
 
 MOST_DRAWN = 200
-"""Most steps of a flow that is drawn; of a larger flow the page shows only the table."""
+"""Maximum steps of a flow that is drawn; for a larger flow the page shows only the table."""
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 176, 46, 64, 18, 8
 """Sizes in a drawing, in its units."""
 MOST_CHARACTERS = 22

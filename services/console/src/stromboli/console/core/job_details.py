@@ -217,7 +217,7 @@ def timeline(
     kept: Mapping[str, accounting.Attempt] | None = None,
 ) -> Timeline:
     """The attempts that a page shows. ``numa``: the uid of a pod -> what it holds of each NUMA
-    node; ``kept``: -> its attempt in the history."""
+    node; ``kept``: the uid of a pod -> its attempt in the history."""
     attempts: Sequence[TaskAttempt] = history.tasks
     listed_attempts = attempts[:MOST_ATTEMPTS]
     begins = [it.created_at for it in listed_attempts if it.created_at is not None]
@@ -288,10 +288,10 @@ def _shortage(one: Shortage) -> ShortageRow:
     queue = ""
     if one.allocated is not None:
         parts = (
-            ("holds", one.allocated),
+            ("allocated", one.allocated),
             ("inqueue", one.promised or None),
-            ("deserves", one.deserved),
-            ("may hold", one.capability),
+            ("deserved", one.deserved),
+            ("capability", one.capability),
         )
         queue = ", ".join(
             f"{word} {amounts.text(one.resource, amount)}"

@@ -46,7 +46,7 @@ class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def change_fields(job: batch.Job) -> list[FormField]:
     """The fields of a job that can change, with their values: the queue only while the job waits or
-    is suspended. REST also refuses it if pods of the job are on nodes already."""
+    is suspended. REST also refuses a new queue if pods of the job are on nodes already."""
     queue = FormField(
         name="queue",
         label="Queue",

@@ -46,8 +46,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job in a list. ``cpu`` is in milli-cores and ``gpus`` in thousandths, both requested by all
-    replicas; ``search`` is what a search looks in, in lower case. ``newest``: the sort key
-    for the newest first."""
+    replicas; ``search`` is the text that a search matches against, in lower case. ``newest``: the
+    sort key for the newest first."""
 
     namespace: str
     name: str

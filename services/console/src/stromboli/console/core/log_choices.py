@@ -1,4 +1,4 @@
-"""The logs of a job: one of each attempt, also of pods that were deleted. Pure."""
+"""The logs of a job: one for each attempt, also of pods that were deleted. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -14,7 +14,7 @@ from stromboli.shared.api.views import accounting, efficiency
 
 PAGE_ROWS = 100
 MOST_TOKEN_CHARACTERS = 512
-"""Most characters that REST accepts in the token of a page."""
+"""Maximum characters that REST accepts in the token of a page."""
 HOUR_S = 3600.0
 
 

@@ -17,7 +17,7 @@ CLUSTER = "cluster"
 MOST_CELLS = 500
 """Nodes on one page; a domain's own page has the others."""
 MOST_SLOTS = 16
-"""Most GPUs of a node that are drawn one by one; the text has the numbers in any case."""
+"""Maximum GPUs of a node that are drawn one by one; the text always has the numbers."""
 MOST_HOLDERS = 4
 
 

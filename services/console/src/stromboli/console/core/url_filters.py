@@ -1,4 +1,4 @@
-"""Filters of a list as the URL has them: what a link or a bookmark keeps. Pure."""
+"""The filters of a list as a part of its URL, so that links and bookmarks keep them. Pure."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -42,7 +42,7 @@ def word(query: Mapping[str, str], name: str) -> str:
 
 
 def day(query: Mapping[str, str], name: str) -> str:
-    """A day of a URL's query, as ``2026-01-31``; empty for anything else."""
+    """A day of a URL's query, such as ``2026-01-31``; empty for anything else."""
     try:
         parsed_date = date.fromisoformat(word(query, name))
     except ValueError:

@@ -76,13 +76,13 @@ def read_filters(query: Mapping[str, str]) -> WorkloadFilters:
 
 
 def flow_rows(flow_entries: Iterable[FlowEntry], q: str) -> list[FlowRow]:
-    """The flows whose key has ``q``: those that run first, then the newest."""
+    """The flows whose key contains ``q``: running ones first, then from newest to oldest."""
     rows = [_flow_row(it.flow) for it in flow_entries if q.lower() in it.key.lower()]
     return sorted(rows, key=lambda it: (it.phase != "Running", -_seconds(it.created), it.name))
 
 
 def cron_rows(cron_entries: Iterable[CronEntry], q: str, now: datetime) -> list[CronRow]:
-    """The crons whose key has ``q``, the next one that is due first."""
+    """The crons whose key contains ``q``, by their next time."""
     rows = [cron_row(it.cron, now) for it in cron_entries if q.lower() in it.key.lower()]
     return sorted(rows, key=lambda it: (it.next is None, _seconds(it.next), it.name))
 

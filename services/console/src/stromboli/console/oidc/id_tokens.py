@@ -1,6 +1,6 @@
 """Which ID tokens are accepted (OpenID Connect Core 1.0, sections 3.1.3.7 and 12.2).
 
-1. The signature is of a key of the provider, with an asymmetric algorithm: ``none`` and HMAC are
+1. The token is signed with a key of the provider and an asymmetric algorithm: ``none`` and HMAC are
    refused, so that neither an unsigned token nor one signed with the client's secret is accepted.
 2. ``iss`` is the configured issuer, and ``aud`` contains this client. ``azp`` is this client if it
    is present; it is required if ``aud`` contains several clients.

@@ -2,8 +2,8 @@
 
 Discovery and keys are read on first use and kept for ``KEPT_S``. An ID token with an unknown key
 causes another read immediately (rotation, or a provider that restarted with new keys). After a read
-that did not find the key, the next one waits for ``AGAIN_AFTER_S``, so that not every such token
-causes a request. The console starts even if its provider does not answer.
+that did not find the key, there is no other such read for ``AGAIN_AFTER_S``, so that not every such
+token causes a request. The console starts even if its provider does not answer.
 """
 
 import asyncio

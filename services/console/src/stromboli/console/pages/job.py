@@ -28,9 +28,9 @@ from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.views import accounting, efficiency
 
 UNAVAILABLE = (errors.ForbiddenError, errors.UnavailableError, errors.UnreachableError)
-"""Errors of the history without which the page is useful, too."""
+"""Errors of requests to the history: the page is shown without its data."""
 MOST_REQUESTS = 20
-"""Most requests of users that the page shows, the newest."""
+"""Maximum requests of users that the page shows, the newest."""
 DONE = (*job_details.ACTIONS, "change", "resubmit", "retry", "tools")
 """Actions and forms that the page of a job can report as requested."""
 
@@ -117,7 +117,8 @@ async def _evictions(
     session: Session, job: batch.Job
 ) -> tuple[list[evictions.EvictionRow], list[evictions.EvictionRow]]:
     """The evictions of a job's pods, and the evictions of other jobs' pods for the job. Both are
-    empty if the viewer lacks the right or the history does not answer: the page is useful without.
+    empty if the viewer lacks the right or the history does not answer: the page is useful without
+    them.
 
     A viewer who may read the evictions of all namespaces also sees the other jobs' names."""
     uid = job.metadata.uid
@@ -133,7 +134,7 @@ async def _evictions(
 
 
 async def _kept(session: Session, job: batch.Job) -> dict[str, accounting.Attempt]:
-    """The uid of a pod -> its attempt in the history; empty as for evictions."""
+    """The uid of a pod -> its attempt in the history; empty in the same cases as ``_evictions``."""
     metadata = job.metadata
     query = accounting.AttemptQuery(
         namespace=metadata.namespace, uid=metadata.uid, limit=job_details.MOST_ATTEMPTS
@@ -145,7 +146,7 @@ async def _kept(session: Session, job: batch.Job) -> dict[str, accounting.Attemp
 
 
 async def _requests(session: Session, job: batch.Job) -> list[tuple[str, datetime]]:
-    """What users requested about the job, and when; empty as for evictions."""
+    """What users requested about the job, and when; empty in the same cases as ``_evictions``."""
     metadata = job.metadata
     query = accounting.JobQuery(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
     with contextlib.suppress(*UNAVAILABLE):

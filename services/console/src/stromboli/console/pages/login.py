@@ -130,7 +130,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     @post("/login", status_code=200)
     async def login(request: Web) -> Page:
         if not console.settings.token_login:
-            raise HTTPException("this console accepts no tokens; use the provider", status_code=403)
+            detail = "this console does not accept tokens; log in with the identity provider"
+            raise HTTPException(detail, status_code=403)
         form = await form_of(request)
         to, namespace = own_path(form.get("to", "/")), form.get("namespace", "").strip()
         token = "" if console.settings.open_to_all else form.get("token", "").strip()

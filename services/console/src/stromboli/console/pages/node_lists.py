@@ -1,6 +1,6 @@
 """Nodes and topology domains, cached in the session.
 
-REST has no watch of either, so that a session keeps what it read for ``KEPT``: pages are rendered
+REST has no watch of either. A session reuses what it read for ``KEPT``, because pages are rendered
 again for each change of a pod."""
 
 import asyncio

@@ -1,12 +1,16 @@
 """Changes of the cluster: a record of a snapshot topic against the last known facts of its object.
 
-Pure. The facts are the fields whose changes explain decisions: of a node its labels, taints,
-resources and conditions; of the hardware of a node its GPUs with their errors; of a queue its spec
-and state; of a priority class its value; of the configuration of the scheduler its digest. All
-else, such as heartbeats of nodes, is no change.
+Pure. The facts are the fields whose changes explain decisions:
 
-A snapshot topic keeps the last record of each object. If the history does not run for longer than
-the log keeps earlier records, all changes of an object in that time become one change.
+- node: labels, taints, resources and conditions; its hardware: GPUs with their errors
+- queue: spec and state
+- priority class: value
+- configuration of the scheduler: digest
+
+Changes of other fields, such as heartbeats of nodes, are not recorded.
+
+A snapshot topic keeps the last record of each object. If the history is down for longer than the
+log keeps earlier records, all changes of an object in that time become one change.
 """
 
 from collections.abc import Mapping
@@ -38,15 +42,16 @@ SCHEDULER = "scheduler"
 SESSIONS = base.type_name(scheduling.SessionRecorded)
 CREATED, CHANGED, DELETED = accounting.ACTIONS
 MOST_FIELDS = 100
-"""Most fields of one change; further fields are left out."""
+"""Maximum fields of one change; further fields are left out."""
 MOST_CHARACTERS = 300
-"""Most characters of a field's value; the rest is cut off."""
+"""Maximum characters of a field's value; the rest is cut off."""
 
 
 class ObjectSeen(msgspec.Struct, frozen=True):
     """The state of an object in a record; ``facts`` is None if it was deleted. ``created_at``: None
-    if it is not known. ``expected``: the facts that are no news when the object is first seen;
-    None: all of them. ``held``: what the pods of a node hold; None for other objects."""
+    if it is not known. ``expected``: the facts that are not recorded as changes when the object is
+    first seen; None: all of them. ``held``: what the pods of a node hold; None for other
+    objects."""
 
     kind: str
     name: str

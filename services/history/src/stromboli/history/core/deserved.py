@@ -1,9 +1,9 @@
 """What queues used in an interval, against what they deserved. Pure.
 
 The deserved amount of a queue's spec, integrated over the interval from the recorded changes of the
-queue, backwards from its last known facts. Usage includes that of the queues below it, as the
-deserved amount does; the tree is the last known one. If a queue was deleted and created again, the
-share of the deleted one is not known and counts as none.
+queue, backwards from its last known facts. Both the usage and the deserved amount of a queue
+include the queues below it, in the last known tree. If a queue was deleted and created again, the
+deserved amount of the deleted one is not known and counts as 0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,8 +112,8 @@ def _integral(
 
 
 def _amounts(facts: Mapping[str, str]) -> tuple[float, float]:
-    """Deserved milli-cores and milli-GPUs. A quantity that is not one counts as none: the queue was
-    stored without admission."""
+    """Deserved milli-cores and milli-GPUs. An invalid quantity counts as 0: the queue was stored
+    without admission."""
     cpu = gpu = 0
     for name, value in _deserved(facts):
         try:

@@ -1,16 +1,16 @@
 """Explanations of pending PodGroups and their positions over time, thinned.
 
 Pure. The scheduler publishes an explanation whenever one of its numbers changes, and the order of a
-queue whenever a PodGroup joins or leaves it: far more than is read later. So the history keeps
+queue whenever a PodGroup joins or leaves it: far more than anyone reads later. So the history keeps
 
-1. an explanation if its kind of reason differs from that of the last one that is kept, or
-   ``THINNED`` later; and that nothing blocks the PodGroup any more;
-2. a position if it is the first of the wait, or if it differs from the last one that is kept and
-   ``THINNED`` has passed.
+1. an explanation if its kind of reason differs from the last kept one, or if ``THINNED`` has passed
+   since; and the fact that nothing blocks the PodGroup any more;
+2. a position if it is the first of the wait, or if it differs from the last kept one and
+   ``THINNED`` has passed since.
 
-Each decision needs the last kept values of the PodGroup alone (``LastExplanationRow``). A record
-that is not newer than these changes nothing, so a record that comes twice has its effect once. The
-topic is compacted: after a time in which the history did not run, only the last state is left.
+Each decision needs only the last kept values of the PodGroup (``LastExplanationRow``). A record
+that is not newer than these changes nothing, so a repeated record has its effect once. The topic is
+compacted: of a time in which the history did not run, only the last state is left.
 """
 
 from datetime import timedelta
@@ -35,7 +35,8 @@ _READ = frozenset(
     (base.type_name(scheduling.PodGroupExplained), base.type_name(scheduling.QueueOrdered))
 )
 _SEPARATOR = "//"
-"""Is in the keys of all records that are not about one PodGroup, except those without a slash."""
+"""Records about something other than one PodGroup have keys with this separator, or without any
+slash."""
 
 
 class NotBlocked(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ def explain(rows: Rows, at_us: int, message: scheduling.PodGroupExplained) -> No
 
 
 def unblock(rows: Rows, at_us: int, message: NotBlocked) -> None:
-    """Keep that a PodGroup is no longer blocked, if it was."""
+    """Record that a PodGroup is no longer blocked, if it was blocked before."""
     last = rows.last_explanations.get(text(message.pod_group))
     if last is None or not last.tier or at_us <= last.at:
         return

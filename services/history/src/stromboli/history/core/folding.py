@@ -1,6 +1,6 @@
 """The fold: an event of the log changes rows. Pure.
 
-Three rules make the effect of each record exactly once, in whatever order topics are read:
+Three rules give each record its effect exactly once, in whatever order topics are read:
 
 1. A record that was applied before changes nothing: times keep the value of their first event
    (the submission: the earliest time of all events), states never go back, versions only grow, and
@@ -122,8 +122,8 @@ def decode(record: envelope.Record) -> Event | None:
 
 class Needed(msgspec.Struct):
     """The keys of the rows that events read. ``deleted``: jobs with all their open attempts;
-    ``nodes``: the same; ``queues``: all chunks of their orders; ``measured``: pods with all
-    measurements of them."""
+    ``nodes``: nodes with all their open attempts; ``queues``: all chunks of their orders;
+    ``measured``: pods with all measurements of them."""
 
     jobs: set[str] = msgspec.field(default_factory=set)
     attempts: set[str] = msgspec.field(default_factory=set)

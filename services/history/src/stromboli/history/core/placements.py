@@ -7,9 +7,9 @@ and the events of a pod come in any order:
 2. The last report of each node is kept, and confirms an attempt that is first seen running later.
 
 A report concerns an attempt if it was made while the attempt had its node, so a pod of the same
-name, as of the next attempt, is not mistaken for it. The last report wins. The placement of an
-attempt whose end was read before the first report with it stays unknown. A report costs O(its
-allocations + open attempts of the node).
+name, such as that of the next attempt, is not mistaken for it. The last report wins. If the end of
+an attempt was read before the first report that contains it, its placement stays unknown. A report
+costs O(its allocations + open attempts of the node).
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
 
 PLACEMENTS = "Placements"
-"""The kind of the rows with the last report of each node; no changes are recorded of it."""
+"""The kind of the rows with the last report of each node; changes of it are not recorded."""
 SKEW_US = int(SECOND)
 """How much earlier the clock of a node may be than the controller's."""
 

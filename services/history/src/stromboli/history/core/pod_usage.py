@@ -4,8 +4,8 @@ Measurements come in any order, repeatedly, and before or after the events of th
 
 1. A measurement is combined with the row of its pod and node: the maximum of each counter, and of
    each amount of memory. Order and repetition of measurements therefore change nothing.
-2. A pod has another counter of CPU time after its node has restarted, and another one of GPU time
-   after the agent has: what it used is the sum of its counters. No value ever decreases.
+2. A pod gets a new counter of CPU time after its node restarts, and a new counter of GPU time after
+   the agent restarts: its usage is the sum of its counters. No value ever decreases.
 3. An attempt takes the values of the row of its own node: the agent of another node cannot report
    for it.
 
@@ -19,7 +19,7 @@ from stromboli.shared import decoding
 from stromboli.shared.messages import node_usage
 
 MOST_COUNTERS = 64
-"""Counters of a pod that are added up; a pod with more has restarted with its node 64 times."""
+"""Maximum counters of a pod that are summed: with more, its node has restarted 64 times."""
 
 
 class Counters(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ OPEN_SPAN = 64
 
 
 LONGEST_NAME = 300
-"""Characters of a name that a user can fill with anything."""
+"""Maximum characters of a name that users choose freely."""
 MOST = 2**63 - 1
 """The largest integer of a database."""
 
@@ -206,8 +206,8 @@ class ChangeRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExplanationRow(msgspec.Struct, frozen=True, gc=False):
-    """Why a PodGroup was pending from a time on. ``tier``: the kind of reason, empty from when
-    nothing blocked it; ``explained``: JSON of the scheduler's message, empty then."""
+    """Why a PodGroup was pending from a time on. ``tier``: the kind of reason; ``explained``: JSON
+    of the scheduler's message. Both are empty if nothing blocks it any more."""
 
     pod_group: str
     at: int
@@ -226,8 +226,8 @@ class PositionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class LastExplanationRow(msgspec.Struct, gc=False):
-    """What was kept last of a PodGroup: the kind and time of the explanation, and the position with
-    its time. ``tier`` is empty if nothing blocks the PodGroup."""
+    """The last kept values of a PodGroup: the kind and time of the explanation, and the position
+    with its time. ``tier`` is empty if nothing blocks the PodGroup."""
 
     pod_group: str
     tier: str = ""

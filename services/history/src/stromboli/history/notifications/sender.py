@@ -84,7 +84,7 @@ class Sender:
         allowed, limited = [], dict[str, float]()
         for notice in notices:
             if notice.event == requests.LONG_WAIT and not await self._still_waits(notice):
-                # before the limit: what is not sent must not delay what is
+                # before the rate limit: a notice that is not sent must not count against it
                 await self._set(notice, failure=NOT_WAITING, is_open=0)
                 continue
             wait_s = self._reserve(notice.target)

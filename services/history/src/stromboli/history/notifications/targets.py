@@ -67,7 +67,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cluster: str = ""
 
     def target(self, name: str) -> Target | None:
-        """The target of a name, or of a mail address; None if there is none."""
+        """The target with this name or mail address; None if there is none."""
         if name.startswith(requests.MAIL):
             address = name.removeprefix(requests.MAIL)
             return Target(name=name, type="mail", to=(address,)) if self.mail else None
@@ -108,7 +108,7 @@ def _complete(target: Target) -> Target:
 
 
 def _secret(value: str, file: str) -> str:
-    """A value, or the content of the file that has it. Raises OSError."""
+    """A value, or the content of the file that contains it. Raises OSError."""
     return Path(file).read_text(encoding="utf-8").strip() if file else value
 
 

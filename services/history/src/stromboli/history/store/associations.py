@@ -13,7 +13,7 @@ from stromboli.shared import decoding
 KEYS_PER_STATEMENT = 300
 """Associations of one SELECT, each of three values."""
 SLICE = " ("
-"""What follows the id of a device of which a slice was assigned: ``GPU-x (5000MiB)``."""
+"""Follows the id of a device if only a slice of it was assigned: ``GPU-x (5000MiB)``."""
 _ASSOCIATIONS = tables.ASSOCIATIONS.c
 _DEVICES = decoding.decoder_of(dict[str, tuple[str, ...]])
 _LABELS = decoding.decoder_of(dict[str, str])

@@ -1,11 +1,11 @@
 """Chooses the walks (``index_walks``) of a query of attempts.
 
 1. A job, name, node, device or label that selects few attempts: the walk over these.
-2. Otherwise, by namespace, user, queue and state: the newest attempts of all, among which the
-   attempts of frequent values are found; then a walk for each association and state. So every
-   combination of these four reads only attempts that match.
-   By state alone: a walk for each state.
-3. Otherwise, the walk over the least selective one of 1., or over all attempts.
+2. Otherwise, by namespace, user, queue and state: the newest of all attempts, which suffice for
+   frequent values; then a walk for each association and state. So every combination of these four
+   reads only attempts that match. By state alone: a walk for each state.
+3. Otherwise, the walk over the first of uid, device, name and node in the query, or over all
+   attempts.
 
 With ``since`` or ``at``, attempts that were submitted before that time must have lasted until then.
 A search for these would read down to the first attempt. So 2. and 3. end at that time, and then

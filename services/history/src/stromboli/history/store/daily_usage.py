@@ -2,9 +2,9 @@
 
 1. An attempt is added some time after its end, to each day that it touches, and marked
    (``is_summed``). Reports add the attempts without the mark.
-2. Before an attempt with the mark changes (a late event), or the queue or user of its job does, its
-   part is subtracted and the mark removed; it is added again later. Both happen in the writer's
-   transaction.
+2. Before a late event changes a marked attempt, or the queue or user of its job, the writer
+   subtracts the attempt's part and removes the mark, in its own transaction. The attempt is added
+   again later.
 3. Sums and marks change in one transaction, which excludes other writers first: each attempt counts
    once.
 4. Sums stay when attempts are deleted because of their age.
@@ -24,8 +24,8 @@ from stromboli.history.store import database, tables, usage_sums
 
 ATTEMPTS_PER_STEP = 5000
 ANALYZED_AFTER = 100_000
-"""Attempts that were added since the planner's statistics were updated, from which these are wrong:
-see ``update_statistics``."""
+"""After this many added attempts, the planner's statistics are outdated: see
+``update_statistics``."""
 LONGEST = timedelta(days=300)
 _DAY_US = 86_400_000_000
 _LONGEST_US = LONGEST // timedelta(microseconds=1)
@@ -121,7 +121,7 @@ async def _change_sums(
         .select_from(
             daily_sums.join(tables.ASSOCIATIONS, daily_sums.c.association == _ASSOCIATIONS.id)
         )
-        .where(sa.true())  # without it SQLite takes ON CONFLICT for a join
+        .where(sa.true())  # else SQLite parses ON CONFLICT as a join condition
     )
     primary = [column.name for column in tables.DAILY_USAGE.primary_key]
     insert_statement = opened.insert(tables.DAILY_USAGE).from_select(

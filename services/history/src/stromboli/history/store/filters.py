@@ -28,7 +28,7 @@ def labels(wanted: dict[str, str]) -> list[str]:
 
 def labelled(wanted: dict[str, str], job_uid: "sa.ColumnElement[str]") -> Conditions:
     """Conditions that the job has these labels, for a report that reads all jobs. One subquery for
-    all labels: PostgreSQL planned the joins of a hundred for 94 s, with at least 420 MB."""
+    all labels: PostgreSQL needs 94 s and at least 420 MB to plan the joins of a hundred labels."""
     if not wanted:
         return []
     of_jobs = sa.select(_LABELS.job_uid).where(_LABELS.label.in_(labels(wanted)))

@@ -66,7 +66,8 @@ async def evictions(
     if query.namespace or query.job or query.uid:
         wanted.append(sa.or_(_is_evicted(query), _is_for(query)))
     if query.node:
-        # A node is no name of another namespace, but reveals where the pods of one were.
+        # The name of a node is no secret, but a filter by node would reveal where pods of other
+        # namespaces ran.
         wanted += [
             _ATTEMPTS.node == query.node,
             *filters.equal((_EVICTIONS.namespace, query.namespace)),

@@ -35,8 +35,9 @@ _LABELS = decoding.decoder_of(dict[str, str])
 async def attempts(
     opened: database.Database, query: accounting.AttemptQuery, now: datetime
 ) -> accounting.AttemptPage:
-    """A page of attempts, the last created pod first; may have fewer than ``limit`` although more
-    follow. Running ones count until ``now``. Raises InvalidError, UnavailableError."""
+    """A page of attempts, the most recently created pod first; may have fewer than ``limit``
+    although more follow. Running ones count until ``now``. Raises InvalidError,
+    UnavailableError."""
     after = pages.position(query.after) if query.after else index_walks.BEGIN
     limit = max(1, min(query.limit, accounting.MOST_ATTEMPTS))
     async with opened.snapshot() as connection:
@@ -94,7 +95,8 @@ async def _deletions(
 
 
 def _detail(row: Any, deletions: dict[str, list[tuple[int, str]]]) -> str:
-    """The explanation of the reason; of a pod that was deleted after its job, who deleted that."""
+    """The explanation of the reason; for a pod that was deleted with its job, who deleted the
+    job."""
     if row.detail or row.reason not in DELETED or row.ended_at is None:
         return str(row.detail)
     before = row.ended_at + SKEW_US

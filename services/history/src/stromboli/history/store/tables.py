@@ -281,7 +281,7 @@ LAST_EXPLANATIONS = sa.Table(
     _time("position_at"),
     sa.Index("last_explanations_by_time", "at"),
 )
-"""What was kept last of each PodGroup, by which the next record is thinned."""
+"""The last kept values of each PodGroup, which decide whether its next record is kept."""
 QUEUE_CHUNKS = sa.Table(
     "queue_chunks",
     METADATA,

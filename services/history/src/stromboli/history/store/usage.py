@@ -1,10 +1,9 @@
 """The report of usage by group.
 
-A report by queue, user, namespace, GPU type or day reads the sums of whole days
-(``daily_usage``), the attempts that are not in these yet, and the attempts of days that are only in
-part in the interval.
-All other reports read attempts. A report by queue of all jobs also has what each queue deserved.
-Cost: O(days x groups) and O(attempts that are read).
+A report by queue, user, namespace, GPU type or day reads the sums of whole days (``daily_usage``),
+the attempts that are not in these sums yet, and the attempts of days that are only partly in the
+interval. All other reports read attempts. A report by queue of all jobs also has what each queue
+deserved. Cost: O(days x groups) and O(attempts that are read).
 """
 
 from collections.abc import Iterable, Sequence

@@ -33,7 +33,7 @@ SUMS = (
 """The columns with sums, see ``tables.DAILY_USAGE``."""
 PREEMPTED = "Preempted"
 _INSTANT_S = 1e-6
-"""Seconds of an attempt that ended when it began, which is no divisor otherwise."""
+"""Minimum divisor in seconds: an attempt may end when it begins."""
 _ATTEMPTS = tables.ATTEMPTS.c
 Interval = tuple[datetime, datetime]
 """Begin and end; the end is exclusive."""

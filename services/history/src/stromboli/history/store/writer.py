@@ -55,7 +55,7 @@ def no_notices(_: msgspec.Struct) -> tuple[msgspec.Struct, ...]:
 
 
 async def no_dead_letters(_: Sequence[Unreadable]) -> None:
-    """Parks no record: a store that is written without a log to append to."""
+    """Publishes nothing: for a store that is written without a log."""
 
 
 class Writer:

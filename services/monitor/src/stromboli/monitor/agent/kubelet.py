@@ -69,8 +69,8 @@ class Kubelet:
         )
 
     def _query(self, failed: dict[str, str]) -> _Answer:
-        """Allocations and allocatable resources; the last response while the kubelet does not
-        respond, or has restarted and not read its pods yet: its containers continue, and it
+        """Allocations and allocatable resources. While the kubelet does not respond, or has
+        restarted and not read its pods yet, the last response: its containers continue, and it
         allocates nothing.
 
         A kubelet lists no pods after its start until the API server has sent all of them. The agent

@@ -18,7 +18,7 @@ T = TypeVar("T")
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "no NVIDIA driver is installed"
 MOST_EVENTS = 100
-"""Most Xid errors in one read; a broken GPU may report them endlessly."""
+"""Maximum Xid errors in one read; a broken GPU may report them endlessly."""
 _REMOTES: Mapping[int, str] = {0: "gpu", 2: "switch"}
 
 
@@ -64,7 +64,7 @@ class NvmlDriver:
 
     def usage(self, uuids: Iterable[str]) -> dict[str, pod_meter.GpuReading]:
         """The load and the memory in use of GPUs by uuid; a GPU whose memory cannot be read is left
-        out. The load is the driver's of the last second at most."""
+        out. The load is the driver's average over at most the last second."""
         gpu_readings: dict[str, pod_meter.GpuReading] = {}
         if self._nvml is None:
             return gpu_readings

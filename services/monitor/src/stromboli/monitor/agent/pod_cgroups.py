@@ -24,9 +24,10 @@ _QOS = re.compile(r"(?:^|-)(besteffort|burstable)(?:\.slice)?$")
 _ROOT = re.compile(r"(?:^|-)kubepods(?:\.slice)?$")
 CPU_V1, MEMORY_V1 = ("cpu,cpuacct", "cpuacct"), "memory"
 DEEPEST, SEARCH_EVERY = 3, 60
-"""Levels of cgroups in which the root of pods is searched, and after how many calls again."""
+"""The maximum depth of the search for the root of pods, and the number of calls between two
+searches."""
 LARGEST_BYTES = 64 * 1024
-"""More than any of these files has."""
+"""Larger than any of these files."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -41,12 +42,12 @@ class PodCgroups:
         self._boot = _text(boot_id).strip()[:36]
         self._folders: dict[str, str] = {}
         self._uids: dict[str, str] = {}
-        """Name of a folder -> uid of its pod; empty if it is not of a pod."""
+        """Name of a folder -> uid of its pod; empty if it is not a pod's folder."""
         self._below: list[str] = []
         self._searches = 0
 
     def find(self) -> list[str]:
-        """The uids of all pods with a cgroup. Costs a listing of each class of service."""
+        """The uids of all pods with a cgroup. Costs a listing of each QoS class."""
         folders: dict[str, str] = {}
         names: dict[str, str] = {}
         for pods in self._pods_folders():
@@ -84,7 +85,7 @@ class PodCgroups:
         return max(0, in_use - _field(f"{folder}/memory.stat", inactive))
 
     def _pods_folders(self) -> list[str]:
-        """The folders with pods: the roots of pods and their classes of service."""
+        """The folders with pods: the roots of pods and their QoS classes."""
         roots = self._roots()
         classes = [
             f"{root}/{name}"

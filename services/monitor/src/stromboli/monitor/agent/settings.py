@@ -13,7 +13,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = "/var/run/secrets/stromboli/token"
     """File of the service account token with the monitor's audience; empty for none."""
     ca_file: str = ""
-    """CA file for the monitor's https certificate; empty: the system's authorities."""
+    """CA file for the monitor's https certificate; empty: the system's CAs."""
     sysfs: str = "/sys"
     """Mount point of sysfs."""
     kubelet: str = "/var/lib/kubelet"

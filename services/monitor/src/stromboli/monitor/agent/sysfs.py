@@ -7,7 +7,7 @@ from pathlib import Path
 from stromboli.monitor.core.hardware import sysfs_tree
 
 LONGEST_BYTES = 64 * 1024
-"""Bytes read of a file: the CPU list of a large machine is far shorter."""
+"""Maximum bytes read from a file: the CPU list of a large machine is far shorter."""
 
 
 def read(root: Path) -> sysfs_tree.SysfsTree:

@@ -38,7 +38,7 @@ def parse_claims(written: tuple[str, ...]) -> tuple[LeaseClaim, ...]:
         lease, _, scheduler_name = text.partition("=")
         namespace, _, name = lease.partition("/")
         if not (namespace and name and scheduler_name):
-            raise ValueError(f"{text!r} is not a claim: write namespace/name=scheduler name")
+            raise ValueError(f"{text!r} is invalid: write namespace/name=scheduler name")
         lease_claims.append(LeaseClaim(namespace, name, scheduler_name))
     return tuple(lease_claims)
 

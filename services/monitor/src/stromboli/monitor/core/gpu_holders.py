@@ -12,7 +12,7 @@ from stromboli.monitor.core import pod_meter
 from stromboli.shared.messages import node_topology
 
 PREFIX = "GPU-"
-"""The uuids of whole GPUs; those of MIG instances begin with MIG-."""
+"""Prefix of the uuids of whole GPUs; uuids of MIG instances begin with MIG-."""
 REPLICA = "::"
 """Separates the uuid of a GPU from the number of a share (time-slicing)."""
 
@@ -20,7 +20,7 @@ REPLICA = "::"
 def whole_gpus(
     allocations: Iterable[node_topology.ExclusiveAllocation],
 ) -> dict[str, frozenset[str]]:
-    """Name (namespace/name) of a pod -> its GPUs, of the pods that hold only GPUs of their own."""
+    """Name (namespace/name) of a pod -> its GPUs, for pods that hold only unshared whole GPUs."""
     gpus_by_pod: dict[str, set[str]] = {}
     for each in allocations:
         ids = {it for device in each.devices for it in device.ids if it.startswith(PREFIX)}
@@ -37,7 +37,7 @@ def whole_gpus(
 def readings(
     gpus_by_pod: Mapping[str, frozenset[str]], read: Mapping[str, pod_meter.GpuReading]
 ) -> dict[str, pod_meter.GpuReading]:
-    """Pod -> the sum of its GPUs, of the pods all of whose GPUs could be read."""
+    """Pod -> the sum of the readings of its GPUs, for pods whose GPUs could all be read."""
     return {
         uid: pod_meter.GpuReading(
             busy=_sum([read[gpu].busy for gpu in gpus]),

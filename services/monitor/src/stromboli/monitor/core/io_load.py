@@ -23,7 +23,7 @@ SAMPLE_EVERY_S = 10.0
 SHORTEST_S = 15.0
 """The shortest period that counts as a measurement."""
 MOST_DEVICES = 64
-"""Disks, or interfaces, that a sample may have: the first ones by name."""
+"""Maximum disks, or interfaces, in a sample: the first ones by name."""
 STEP = 10
 """Percentage points by which a load must differ from the reported one to be reported
 immediately."""

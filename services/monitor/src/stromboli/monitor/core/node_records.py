@@ -1,8 +1,7 @@
 """The last records that this monitor publishes about nodes from the reports of their agents.
 
-Pure: time is an argument. Only changes are published. The last report of an agent that stops
-reporting stays, marked with the time at which it last reported, so that readers know its age. The
-report of a deleted node is deleted.
+Pure: time is an argument. Only changes are published. If an agent stops reporting, its last report
+stays, marked with its time, so that readers know its age. The report of a deleted node is deleted.
 """
 
 from collections.abc import Callable

@@ -3,9 +3,10 @@
 Pure: readings in, reports out; time is an argument. Values only grow: CPU time is read from a
 counter, memory is the maximum of all readings, GPU time is added up.
 
-1. A pod is read at intervals of a tenth of its age, of 1 s to 10 s. What it used after its last
-   reading is missing, so a pod that lived for less than a second may have no values.
-2. A pod that runs is reported at intervals of a quarter of its age, of 30 s to 10 minutes.
+1. A pod is read at intervals of a tenth of its age, at least 1 s and at most 10 s. Its usage after
+   the last reading is missing, so a pod that lived for less than a second may have no values.
+2. A running pod is reported at intervals of a quarter of its age, at least 30 s and at most 10
+   minutes.
 3. A pod that has ended is reported with its last values until the monitor has acknowledged them.
 4. Two reports are at least ``SEND_EVERY_S`` apart and have at most ``MOST_PODS`` pods, those that
    have ended first. While the monitor is unavailable, the last ``MOST_ENDED`` ended pods are kept.
@@ -22,7 +23,8 @@ from stromboli.shared.messages import node_usage
 READ_EVERY_S, READ_SHARE = (1.0, 10.0), 0.1
 """The interval between readings of a pod: its limits, and the share of the pod's age."""
 REPORT_EVERY_S, REPORT_SHARE = (30.0, 600.0), 0.25
-"""The same of reports: ten thousand nodes with ten long-running pods each are 170 pods a second."""
+"""The same for reports: ten thousand nodes with ten long-running pods each are 170 pods a
+second."""
 SEND_EVERY_S = 10.0
 MOST_PODS = 500
 """Pods in a report, about 100 KB; kubelets run 110 pods unless they are set otherwise."""
@@ -62,7 +64,7 @@ class _Pod(msgspec.Struct):
 
 
 class PodMeter:
-    """The pods of a node by uid. ``send_every_s``: the least time between two reports."""
+    """The pods of a node by uid. ``send_every_s``: the minimum time between two reports."""
 
     def __init__(self, send_every_s: float = SEND_EVERY_S) -> None:
         self._send_every_s = send_every_s
@@ -79,7 +81,7 @@ class PodMeter:
         self._is_closing, self._sent_at_s = True, float("-inf")
 
     def observe(self, present: Collection[str], now_s: float) -> list[str]:
-        """Take note of the pods that are there; returns those that are due to be read."""
+        """Update the set of present pods; returns those that are due to be read."""
         for uid in present:
             if uid not in self._pods:
                 self._pods[uid] = _Pod(now_s, float("-inf"), now_s)
@@ -121,8 +123,8 @@ class PodMeter:
             pod.usage = usage
 
     def read_gpus(self, readings: Mapping[str, GpuReading], now_s: float) -> None:
-        """Apply readings of the GPUs of pods that have been read. A GPU counts as busy as it is now
-        since the reading before, and since the pod's first reading of GPUs."""
+        """Apply readings of the GPUs of pods that have been read. The load of a reading counts for
+        the time since the reading before it; the first reading of a pod's GPUs adds no time."""
         for uid, reading in readings.items():
             pod = self._pods.get(uid)
             if pod is None or pod.usage is None or pod.is_over:
@@ -157,11 +159,11 @@ class PodMeter:
         return tuple(usage for *_, usage in sorted(due, key=lambda it: it[:3])[:MOST_PODS])
 
     def sent(self, now_s: float) -> None:
-        """Take note of an attempt to report."""
+        """Record an attempt to report."""
         self._sent_at_s = now_s
 
     def acknowledged(self, reported: Collection[node_usage.PodUsage], now_s: float) -> None:
-        """The monitor has these values."""
+        """Record that the monitor has these values."""
         for usage in reported:
             pod = self._pods.get(usage.pod_uid)
             if pod is None:

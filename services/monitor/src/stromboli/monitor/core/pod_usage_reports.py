@@ -21,7 +21,7 @@ PODS_PER_S, MOST_PODS_AT_ONCE = 4.0, float(pod_meter.MOST_ENDED)
 the monitor is unavailable. The history keeps a row for each pod, so a compromised agent could
 otherwise add hundreds per second. An agent that has to wait skips reports of running pods."""
 LEAST_APART_S = 2.0
-"""Least time between two records of a node; agents report every ``pod_meter.SEND_EVERY_S``."""
+"""Minimum time between two records of a node; agents report every ``pod_meter.SEND_EVERY_S``."""
 MOST = 2**50
 """Largest value of a time in milliseconds (36,000 years) and of an amount of memory (1 PiB)."""
 LONGEST_ID = 64

@@ -249,7 +249,8 @@ class ReflectorState:
         return SyncPoint("listing", "", now)
 
     def sync_marker(self, mark: SyncPoint, position: int) -> envelope.Draft:
-        """The draft of a sync point whose drafts are all before offset ``position``."""
+        """The draft for a sync point. ``position``: the offset after the last record that it
+        covers."""
         message = cluster.KindSynced(
             kind=self.kind.plural,
             state=mark.state,

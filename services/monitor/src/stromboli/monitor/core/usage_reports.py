@@ -16,7 +16,7 @@ from stromboli.shared.messages import base, node_usage
 LEAST_APART = timedelta(seconds=60)
 """Minimum time between two records of a node: the period over which loads are averaged."""
 LONGEST_NAME = 64
-"""Characters of a device's name; Linux allows 32."""
+"""Maximum characters of a device's name; Linux allows 32."""
 
 
 class UsageReports(node_records.NodeRecords[node_usage.UsageObserved]):

@@ -31,7 +31,7 @@ NEW_RATE_WEIGHT = 0.3
 LEAST_MEASURED_BYTES = 64 * 1024
 """Smaller fetches are not measured: they show the latency of the connection, not the rate."""
 MOST_REPORTED = 2000
-"""Most copies in a report: with the longest URIs it stays below the monitor's limit of 4 MiB."""
+"""Maximum copies in a report: with the longest URIs it stays below the monitor's limit of 4 MiB."""
 _DECODER = decoding.decoder_of(data.DataWanted)
 
 _fetched = telemetry.meter.create_counter(

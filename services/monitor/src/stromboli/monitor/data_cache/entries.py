@@ -118,8 +118,7 @@ def reported(
 def most_relevant(
     copies: Sequence[data.DataCopy], wanted: Collection[str], most: int
 ) -> tuple[data.DataCopy, ...]:
-    """At most this many copies, in the order of their keys: wanted ones first, then those that were
-    used last."""
+    """At most ``most`` copies, sorted by key; wanted ones are kept first, then those used last."""
 
     def relevance(copy: data.DataCopy) -> tuple[bool, float]:
         used_at = copy.last_used_at

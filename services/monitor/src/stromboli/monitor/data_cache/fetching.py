@@ -115,7 +115,7 @@ class Fetch:
     def _kept(
         self, file: OriginFile, done: dict[str, store.FetchedFile]
     ) -> store.FetchedFile | None:
-        """The file of an earlier attempt, if it is still what that attempt has read."""
+        """The file that an earlier attempt completed, if it has not changed since."""
         known = done.get(file.path)
         path = self._folder.staged(self.item.key) / file.path
         if known is None or not path.is_file() or path.is_symlink():

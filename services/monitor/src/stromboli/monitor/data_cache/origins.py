@@ -23,7 +23,7 @@ from stromboli.shared.data_cache import policy
 MOST_FILES = 100_000
 """Files of a data set: each costs an entry of the manifest and a check every minute."""
 CONNECT_S, SILENCE_S = 30.0, 60.0
-"""Seconds for a connection to a web server, and without a byte from it."""
+"""Time limits in seconds: for connecting to a web server, and between two bytes from it."""
 _BLOCK_BYTES = 8 * 2**20
 _VERSIONS = ("ETag", "etag", "md5Hash", "generation", "version_id", "VersionId", "LastModified")
 _TIMES = ("Last-Modified", "mtime", "last_modified", "created")

@@ -19,7 +19,7 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``file:///shared``: all others are refused. None by default, because a URI is read with the
     rights of the cache."""
     parallel: int = 4
-    """Copies that are fetched at once: more share the bandwidth, and all of them end later."""
+    """Maximum concurrent fetches: more of them share the bandwidth, and all end later."""
     verify_every_s: float = 86_400.0
     """Seconds between two verifications of the digest of a copy: each reads the whole copy."""
     check_every_s: float = 60.0
@@ -38,7 +38,7 @@ class Settings(CacheSettings, frozen=True, kw_only=True):
     token_file: str = "/var/run/secrets/stromboli/token"
     """File of the service account token with the monitor's audience; empty for none."""
     ca_file: str = ""
-    """CA file for the monitor's https certificate; empty: the system's authorities."""
+    """CA file for the monitor's https certificate; empty: the system's CAs."""
     health_host: str = "0.0.0.0"
     """Address of the health endpoint: probes come from the node, not from loopback."""
     health_port: int = 8488

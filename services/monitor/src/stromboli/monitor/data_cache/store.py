@@ -6,7 +6,7 @@
     ROOT/.wanted.json                  what the node should have, as last received
     ROOT/.trash/                       what is being deleted
     ROOT/KEY/content/...               a complete, verified copy: it appears by a rename
-    ROOT/KEY/content -> incomplete     a copy that is fetched, or was lost and may be needed
+    ROOT/KEY/content -> incomplete     a copy that is being fetched, or was lost and may be needed
     ROOT/KEY/copy.json                 its description; the file's time is the last use
     ROOT/KEY/verified                  the file's time is the last verification of the digests
     ROOT/KEY/partial/content/...       files of a fetch
@@ -19,8 +19,8 @@ completion; its files are fetched again or taken from ``partial``.
 
 Before a copy is complete, a symbolic link to nothing is in its place. A kubelet checks a volume
 once for a pod, and containerd creates a directory that is missing: a container that restarts after
-its copy was lost, and then each new pod, would find no files and no error. It cannot create a
-directory where the link is, and the kubelet retries.
+its copy was lost, and then each new pod, would find no files and no error. Where the link is,
+containerd cannot create a directory, and the kubelet retries.
 """
 
 import contextlib
@@ -217,7 +217,8 @@ class CacheFolder:
         return f"{min(expected)} is missing" if expected else ""
 
     def deep_fault(self, key: str, copy: StoredCopy, stopped: Callable[[], bool]) -> str:
-        """As ``fault``, and by the digests of all files. Raises InterruptedError if ``stopped``."""
+        """Like ``fault``, and also compares the digests of all files. Raises InterruptedError if
+        ``stopped``."""
         if mismatch := self.fault(key, copy):
             return mismatch
         for file in copy.files:

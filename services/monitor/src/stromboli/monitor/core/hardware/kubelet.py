@@ -20,8 +20,8 @@ API, STATE_FILES = "podresources", "state files"
 
 class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
     """Readings of a kubelet. ``config``: its settings, parsed. ``cpu_state``, ``memory_state``: its
-    state files. ``exclusive_allocations``, ``allocatable_cpus``: the API's response, None without.
-    ``allocatable_devices``: resource -> the ids that its device plugin reports as healthy.
+    state files. ``exclusive_allocations``, ``allocatable_cpus``: the API's response, None without
+    one. ``allocatable_devices``: resource -> the ids that its device plugin reports as healthy.
     ``failed``: which of these could not be read, and why.
     """
 
