@@ -14,6 +14,7 @@ from stromboli.client.blocking import Client
 from stromboli.client.executor import wire
 from stromboli.client.executor.dispatcher import Assignment, Dispatcher
 from stromboli.client.executor.session_store import SessionStore
+from stromboli.shared.formats import counts
 
 BEAT_EVERY_S = 5.0
 """Longest time between two heartbeats; three fit into the time after which workers end."""
@@ -136,7 +137,9 @@ class Session:
                     continue
                 self._calls.pop(call, None)
                 if (tried := self._failures.pop(call, 0)) and error is not None:
-                    error.add_note(f"raised again after {tried} retries")
+                    error.add_note(
+                        f"raised again after {counts.counted(tried, 'retry', 'retries')}"
+                    )
                 done.append(Done(call, value, error))
             self._store.remove(f"results/{name}")
         return done
