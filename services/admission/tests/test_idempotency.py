@@ -101,7 +101,7 @@ async def test_a_repeated_answer_has_the_same_warnings(
         first = await client.post(JOBS, json=document, headers=KEY)
     async with opened(tmp_path, cluster) as client:
         again = await client.post(JOBS, json=document, headers=KEY)
-    assert "--no-root ignored" in first.headers["warning"]
+    assert "--no-root: unknown, so ignored" in first.headers["warning"]
     assert first.headers["warning"] == again.headers["warning"]
 
 

@@ -161,7 +161,7 @@ def test_arguments_without_effect_are_reported_and_pods_are_created() -> None:
     harness.settle()
     assert harness.pod_names() == ["j1-worker-0"]
     said = [it.message for it in harness.events.values() if it.reason == "PluginError"]
-    assert [it.split(" ignored")[0] for it in sorted(said)] == [
+    assert [it.split(": unknown, so ignored")[0] for it in sorted(said)] == [
         "plugin ssh: --no-root",
         "plugin svc: --enable-networking",
     ]
@@ -407,7 +407,7 @@ def test_ray_has_a_service_for_its_head() -> None:
 def test_without_its_leading_task_no_pod_is_created(plugin: str) -> None:
     (blocker,) = pods.blockers(make_job(plugins={plugin: ()}))
     assert blocker.reason == "PluginError"
-    assert "does not exist" in blocker.message
+    assert "there is no task" in blocker.message
 
 
 @pytest.mark.parametrize(

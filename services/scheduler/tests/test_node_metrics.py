@@ -182,7 +182,7 @@ async def test_a_gang_that_waits_for_busy_nodes_starts_once_one_is_not_busy(
             records = await other_services.until(topics.EXPLANATIONS, at_least(1))
             explained = envelope.decode(records[0])
             assert isinstance(explained, messages.PodGroupExplained)
-            assert "CPU load" in explained.message
+            assert "CPU usage" in explained.message
             server.answer = prometheus(idle, idle)
             assert nodes(await other_services.until(topics.DECISIONS, at_least(1))) == ["n2"]
 
