@@ -96,7 +96,7 @@ test-integrations: setup ## workflow engines, installed apart, run their example
 	@$(BIN)/python -m tools.integrations
 	.venv-integrations/bin/pytest integrations
 
-test-operators: setup real-tools operator-tools ## released operators of others over our services
+test-operators: setup real-tools operator-tools ## released third-party operators over our services
 	STROM_REAL=1 STROM_OPERATORS=1 $(BIN)/pytest -m "operators and not kubelet"
 
 test-sif: setup sif-tools ## image files (SIF) on process nodes, run by SingularityCE
@@ -189,7 +189,7 @@ kubelet-tools: setup ## build the kubelet and containerd for test-kubelets (need
 engine-tools: setup ## install Docker's engine and build Compose for test-engine (needs root)
 	@$(BIN)/python tools/real/engine.py
 
-operator-tools: setup ## build controllers of others for test-operators (minutes the first time)
+operator-tools: setup ## build third-party controllers for test-operators (minutes the first time)
 	@$(BIN)/python tools/real/operators.py
 
 sif-tools: setup ## install squashfs tools and build SingularityCE for test-sif (root, minutes the first time)

@@ -210,7 +210,7 @@ def _filling(attempts: int, *, is_sqlite: bool) -> Iterator[str]:
 
 
 async def sum_up(store: Database) -> float:
-    """Add all attempts to the sums of their days, as the service does after a migration; returns
+    """Add all attempts to the daily sums, as the service does after a migration; returns
     the seconds of the wall clock."""
     began = time.perf_counter()
     while await daily_usage.add_some(store, micros(START + timedelta(days=40))):

@@ -40,6 +40,6 @@ def test_a_job_with_a_service_has_a_name_that_begins_with_a_letter(plugin: str) 
 def test_the_service_of_a_ray_head_has_a_valid_name() -> None:
     document = job(plugins={"ray": []}, tasks=[task(name="head", replicas=1)])
     document["metadata"]["name"] = "r" * 55
-    assert "has 64 of at most 63 characters" in refused(document)["spec.plugins.ray"]
+    assert "has 64 characters, more than 63" in refused(document)["spec.plugins.ray"]
     document["metadata"]["name"] = "r" * 54
     assert refused(document) == {}

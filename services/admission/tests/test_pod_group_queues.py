@@ -1,4 +1,4 @@
-"""The queue of PodGroups that operators of others create and update.
+"""The queue of PodGroups that third-party operators create and update.
 
 mpi-operator writes the whole spec whenever it differs from the one that it wants, in which the
 queue is left out; the definition's default for it is `default`.

@@ -39,7 +39,7 @@ class ComposeProject:
         self._kubectl = tools.program("kubectl")
 
     def make_images(self, tools: Tools) -> None:
-        """The images of others under the names in compose.yaml, and the base image of ours."""
+        """The third-party images under the names in compose.yaml, and the base image of ours."""
         named = compose_services.parsed()["services"]
         images.make_python(self._engine)
         recipes = {

@@ -1,4 +1,4 @@
-"""Controllers of others as processes over a real API server, each installed by its own manifests.
+"""Third-party controllers as processes over a real API server, each installed by its own manifests.
 
 They are the released programs with the options that a user sets; only addresses differ from an
 installation in pods.
@@ -42,7 +42,7 @@ async def define(api: Api, files: Iterable[Path]) -> None:
 
 
 class Operator(Part):
-    """A controller of others, installed at its first start."""
+    """A third-party controller, installed at its first start."""
 
     FIXED_PORTS: ClassVar[tuple[int, ...]] = ()
     """On which it listens whatever its options say."""

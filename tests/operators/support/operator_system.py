@@ -1,4 +1,4 @@
-"""The services in this process over a real API server, beside controllers of others.
+"""The services in this process over a real API server, beside third-party controllers.
 
 Operators see nothing of the log, so it is the embedded one: the system costs a few seconds of CPU.
 Admission's webhooks are served and called as in a cluster.

@@ -195,7 +195,7 @@ class Root(lazy.Group):
         return " ".join(path), command
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """The commands of this distribution, then those of others by name."""
+        """The commands of this distribution, then those of other distributions by name."""
         own = super().list_commands(ctx)
         others = {entry.name for entry in installed_commands.entry_points()}
         return own + sorted(others - set(own))

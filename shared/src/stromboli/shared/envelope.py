@@ -82,10 +82,10 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def epoch(self) -> int | None:
-        """The writer's epoch; None if the id is not one of ours.
+        """The writer's epoch; None for a record that our services did not write.
 
-        The record that opens a writer determines its epoch, which cannot be in the id before the
-        record has an offset.
+        It is part of the id, except in ``Opened`` records: their own offset determines the epoch
+        (see ``log.Opened``), and the id is chosen before the record has an offset.
         """
         if self.topic.main and self.type == log.OPENED:
             return self._opened_epoch()

@@ -44,7 +44,7 @@ _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
 class WaitingPods(msgspec.Struct, frozen=True):
-    """Pods that are bound and do not run.
+    """Pods that are bound and not running.
 
     ``failing``: pods that cannot start on their nodes. ``nodes``: a line per node whose kubelet
     has not acknowledged its pods or does not respond. ``untaken``: how many pods no kubelet has

@@ -220,7 +220,8 @@ class _DelayedRecords:
     def _epochs_there(self) -> dict[str, int]:
         """Return topic name -> highest epoch accepted before its position.
 
-        The announcement of a held record's epoch is not a message and has already been passed.
+        If records are held, this is the epoch of the first accepted one: announcements of epochs
+        are never held, so its announcement is before the position.
         """
         epochs = dict(self._epochs)
         for name, waiting in self._waiting.items():

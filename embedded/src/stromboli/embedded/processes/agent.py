@@ -187,7 +187,7 @@ class ProcessNodeAgent:
 
     def _worker(self, uid: str) -> worker.PodWorker:
         if (pod_worker := self._workers.get(uid)) is None:
-            raise errors.InvalidError("open a session", "the pod does not run on its node")
+            raise errors.InvalidError("open a session", "the pod is not running on its node")
         return pod_worker
 
     def uid_of(self, namespace: str, name: str) -> str:

@@ -171,7 +171,7 @@ class ContainerProcess:
             )
             if not accepted.done():
                 accepted.cancel()
-                raise errors.UnavailableError("run a command", "the container does not run")
+                raise errors.UnavailableError("run a command", "the container is not running")
             connection, _ = accepted.result()
             with connection:
                 is_handed = await asyncio.to_thread(

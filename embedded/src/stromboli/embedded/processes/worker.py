@@ -167,11 +167,11 @@ class PodWorker:
         return self._outputs.get(query.container, kept)
 
     def process(self, container: str) -> launcher_client.ContainerProcess:
-        """Return the process of a running container. Raises InvalidError if it does not run."""
+        """Return the process of a container. Raises InvalidError if it is not running."""
         process = self._launched.get(container)
         if process is None:
             what = f"run a command in Pod {self.pod.metadata.key}"
-            raise errors.InvalidError(what, f"container {container} does not run")
+            raise errors.InvalidError(what, f"container {container} is not running")
         return process
 
     # --- the loop --------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class CacheContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The next steps of a cache, in this order: ``stop`` fetches (their bytes stay as partial
+    """The next steps of a cache, in this order: ``stop`` fetches (their bytes are kept as partial
     copies), ``evict`` copies, ``start`` fetches. ``waiting``: key of a wanted copy -> why its fetch
     does not start."""
 

@@ -1,4 +1,4 @@
-"""``strom node``: nodes with their status, their hardware, and the pods that hold it."""
+"""``strom node``: nodes with their status, their hardware, and their pods."""
 
 import contextlib
 from datetime import UTC, datetime
@@ -110,7 +110,7 @@ def get(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show a node: status, hardware, and the pods that hold it.
+    """Show a node: status, hardware, and the pods on it.
 
     The hardware is shown as in strom node topology.
     """

@@ -21,7 +21,7 @@ import msgspec
 from stromboli.embedded.processes.core import pod as pods
 
 PROGRAMS = ("apptainer", "singularity")
-"""Programs with these options, in the order of preference."""
+"""Programs that run image files and accept Apptainer's options, the preferred one first."""
 SCHEME = "file://"
 DEVICE_OPTIONS = (("nvidia.com/", "--nv"), ("amd.com/gpu", "--rocm"))
 """Prefix of an extended resource -> the option that adds its devices and libraries."""

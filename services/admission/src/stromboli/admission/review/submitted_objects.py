@@ -170,13 +170,13 @@ async def missing_rights(
 
 
 def raise_if_missing(missing: list[tuple[Violation, ...]]) -> None:
-    """``missing``: the rights of each object. Raises ForbiddenError."""
+    """Raise ForbiddenError if any object has missing rights. ``missing``: those of each object."""
     if violations := _placed(missing):
         raise authentication.ForbiddenError(violations)
 
 
 def raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
-    """``refused``: the violations of each object. Raises RejectedError."""
+    """Raise RejectedError if any object has violations. ``refused``: those of each object."""
     if violations := _placed(refused):
         raise RejectedError(violations)
 

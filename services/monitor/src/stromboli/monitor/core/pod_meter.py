@@ -30,7 +30,7 @@ MOST_PODS = 500
 """Pods in a report, about 100 KB; kubelets run 110 pods unless they are set otherwise."""
 MOST_ENDED = 5000
 MOST_UNKNOWN = 64
-"""Pods whose uid a report requests."""
+"""Maximum number of pods whose uids a report asks the monitor for."""
 
 
 class Reading(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ class FetchFailedError(Exception):
 
 
 class FetchStoppedError(Exception):
-    """The attempt was stopped; its bytes stay."""
+    """The attempt was stopped. The bytes it has read are kept as a partial copy."""
 
 
 class NoRoomError(Exception):

@@ -102,7 +102,7 @@ def service_name_problem(name: str) -> str:
         fault = "which must begin with a letter: give the job a name that does"
     elif len(name) > LONGEST_SERVICE_NAME:
         most = LONGEST_SERVICE_NAME
-        fault = f"which has {len(name)} of at most {most} characters: shorten the job's name"
+        fault = f"which has {len(name)} characters, more than {most}: shorten the job's name"
     else:
         return ""
     return f"a Service of this job would be named {name}, {fault}"

@@ -60,7 +60,7 @@ async def _serve(device: str, address: str, port: int, target: int) -> None:
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             inner, outer = await asyncio.open_connection(ports.LOOPBACK, target)
-        except OSError:  # the server does not run: the client's connection is closed
+        except OSError:  # the server is not running: the client's connection is closed
             writer.close()
             return
         await asyncio.gather(_copy(reader, outer), _copy(inner, writer))

@@ -161,7 +161,7 @@ class KubeletNode(Part):
                 await asyncio.sleep(POLL_S)
 
     def _kubelet_pid(self) -> int | None:
-        """Pid of the kubelet with this node's configuration; None if it does not run."""
+        """Pid of the kubelet with this node's configuration; None if it is not running."""
         configuration = f"--config={self.folder / 'config.yaml'}".encode()
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):

@@ -89,7 +89,7 @@ class Part(abc.ABC):
             raise
 
     async def stop(self) -> None:
-        """Stop the process with SIGTERM, as a supervisor does; no effect if it does not run."""
+        """Stop the process with SIGTERM, as a supervisor does; no effect if it is not running."""
         if self._process is not None:
             await self._process.stop(self.stop_grace_s)
 

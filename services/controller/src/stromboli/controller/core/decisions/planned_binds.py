@@ -38,7 +38,7 @@ def waits_for_admission(
     """Whether the pods may be created only after the update that admits the PodGroup to its queue.
 
     They need not wait if the update cannot be rejected: the cache has this PodGroup, which is not
-    being deleted, and no webhook or policy of others intercepts the update. If the PodGroup is
+    being deleted, and no third-party webhook or policy intercepts the update. If the PodGroup is
     deleted between the check and the creates, its pods remain, as if it had been deleted after they
     were created.
     """

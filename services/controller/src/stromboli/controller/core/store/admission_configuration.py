@@ -100,7 +100,7 @@ class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluated configuration. ``problem``: why no pod may be created with its node; empty if
     some may. ``is_protected``: whether the policy that protects the annotations exists, in force or
     not. ``changes_pods``: whether a webhook or policy may change new pods, including one that
-    changes equal pods equally. ``judges_admissions``: whether a webhook or policy of others may
+    changes equal pods equally. ``judges_admissions``: whether a third-party webhook or policy may
     reject the update that admits a PodGroup to its queue."""
 
     problem: str = ""

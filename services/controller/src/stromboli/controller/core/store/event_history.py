@@ -334,8 +334,9 @@ def due_tasks(
 def concerns_policies(
     job: batch_api.Job, command: commands.Command, interrupted: Container[str] = ()
 ) -> bool:
-    """Whether the command publishes the end of a pod to which policies react: no restart of its job
-    ended the pod, and it is gone or is in ``interrupted`` (uids of pods with unobserved ends)."""
+    """Whether the command publishes an end of a pod that life-cycle policies react to: the pod is
+    gone, or is in ``interrupted`` (uids of pods whose end was not observed), and no restart of its
+    job, or of its part of the job, ended it."""
     history = command.message if isinstance(command, commands.Publish) else None
     return (
         isinstance(history, batch.TaskChanged)

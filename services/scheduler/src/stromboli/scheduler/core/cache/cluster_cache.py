@@ -6,8 +6,8 @@ The cache maintains the cluster model that sessions work on (``cluster.cluster_m
 the snapshots show them, plus the scheduler's own decisions until an outcome or a snapshot closes
 them. A restart therefore knows what is in flight (see ``assume_cache``).
 
-A node that cannot be read, or that has a pod that cannot be read, takes no pods. A gang is frozen
-if its PodGroup, a member, its queue or its priority class cannot be read.
+A node that cannot be read, or that has a pod that cannot be read, takes no pods. A gang is
+neither scheduled nor evicted if its PodGroup, a member, its queue or priority class is unreadable.
 
 ``session_cause`` is the id of the first record since the last session that a session can act on.
 Changes of status fields that no decision depends on, and gangs that lack pods, do not count (see

@@ -12,10 +12,10 @@ be there after a restart, which would then end the same way. Three cases:
    ``errors.InvariantError`` ends the process, with key, event and the last changes.
 
 Quarantined means unreadable, never absent. The node of a quarantined pod takes no pods, and the
-pod's job is frozen; a quarantined node takes no pods; the jobs of a quarantined queue wait. A
-PodGroup that a session failed on is frozen first, so that its pods still count, and becomes
-unreadable only if that does not help. An object that changes is tried again, at most
-``MAX_FAILURES`` times for one uid, as each failure may cost a rebuild.
+pod's job is frozen (neither scheduled nor evicted); a quarantined node takes no pods; the jobs of a
+quarantined queue wait. A PodGroup that a session failed on is frozen first, so that its pods
+still count, and becomes unreadable only if that does not help. An object that changes is tried
+again, at most ``MAX_FAILURES`` times for one uid, as each failure may cost a rebuild.
 """
 
 from collections import deque

@@ -5,7 +5,7 @@ reach the model again as assumptions and as updated objects. Invariant: the mode
 from scratch from the present objects.
 
 An unreadable object does not block others. It is left out and reported; a node whose free resources
-are therefore unknown takes no tasks, and a job with an unreadable part is frozen.
+are therefore unknown takes no tasks; a job with an unreadable part is not scheduled or evicted.
 """
 
 from collections.abc import Collection, Mapping

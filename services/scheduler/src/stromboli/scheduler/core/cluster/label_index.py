@@ -70,13 +70,13 @@ class KindIndex:
         self._by_label: dict[Label, dict[PodKind, None]] = {}
 
     def add(self, kind: PodKind) -> None:
-        """Add a kind."""
+        """Add a kind under each of its labels; without effect if it is there."""
         self._kinds[kind] = None
         for label in kind.task_class.labels.items():
             self._by_label.setdefault(label, {})[kind] = None
 
     def discard(self, kind: PodKind) -> None:
-        """Remove a kind."""
+        """Remove a kind, if it is there."""
         self._kinds.pop(kind, None)
         for label in kind.task_class.labels.items():
             _discard(self._by_label, label, kind)

@@ -52,7 +52,8 @@ class PriorityClasses:
         return self._default if priority_class is None else priority_class.value
 
     def problem(self, name: str) -> str:
-        """Why jobs that name the class are frozen; empty if they are not."""
+        """Why jobs that name the class are frozen: neither scheduled nor evicted. Empty if they are
+        not frozen."""
         reason = self._unread.get(name)
         return "" if reason is None else f"PriorityClass {name} cannot be read: {reason}"
 

@@ -1,7 +1,8 @@
 """Pods without a task: objects that cannot be decoded (*lost*) and pods with an invalid request.
 
 The resources that such a pod uses on its node are unknown, and so is whether its job is complete.
-The model closes the node and freezes or reports the job.
+The model places no pods on the node, and freezes the job (neither schedules nor evicts it) or
+reports it.
 """
 
 import msgspec

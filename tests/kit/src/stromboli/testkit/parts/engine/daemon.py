@@ -4,8 +4,8 @@ The daemon and its containers run in network, mount and PID namespaces: bridges,
 mounts and processes end with the first process, however it ends, and published ports belong to the
 namespace, so that several engines share a machine. slirp4netns connects the namespace with the
 network in user space, without changes of the machine's routes or rules. Visible outside are a
-parent cgroup, which is recorded and removed as that of kubelets is, and the folder of images, which
-all clones of a user share: one engine at a time runs on it.
+parent cgroup, which is recorded and removed like the cgroup of kubelets, and the folder of images,
+which all clones of a user share: one engine at a time runs on it.
 
 Needs root, Linux, and what ``make engine-tools`` finds or installs.
 """

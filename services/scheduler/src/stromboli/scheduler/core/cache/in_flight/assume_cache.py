@@ -134,20 +134,20 @@ class AssumeCache:
     # Snapshots
 
     def observe_pod(self, key: str) -> None:
-        """The snapshot of this pod has changed. O(assumptions about it)."""
+        """Check the assumptions about a pod after a change of its snapshot. O(assumptions)."""
         self._observe_all(self._by_object.get((Effect.BIND, key), ()))
         self._observe_all(self._by_object.get((Effect.EVICTION, key), ()))
 
     def observe_pod_group(self, key: str) -> None:
-        """The snapshot of this PodGroup has changed."""
+        """Check the assumptions about a PodGroup after a change of its snapshot."""
         self._observe_all(self._by_object.get((Effect.ENTRY, key), ()))
 
     def observe_claim(self, effect: Effect, key: str) -> None:
-        """The snapshot of the claim that this effect is about has changed."""
+        """Check the assumptions with this effect on a claim after a change of its snapshot."""
         self._observe_all(self._by_object.get((effect, key), ()))
 
     def observe_volume(self, name: str) -> None:
-        """The snapshot of this PersistentVolume has changed."""
+        """Check the assumptions about a PersistentVolume after a change of its snapshot."""
         self._observe_all(self._by_volume.get(name, ()))
 
     def settle(self, before: float = math.inf) -> None:

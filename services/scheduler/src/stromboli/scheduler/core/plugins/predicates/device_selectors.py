@@ -27,8 +27,8 @@ class SelectorError(ValueError):
 class Selectors:
     """Compiles each selector once.
 
-    The first one imports ``cel``: with its own command line that takes 0.4 s of CPU, which a
-    cluster without device selectors does not spend.
+    The first one imports ``cel``, which also loads its command-line tool and takes 0.4 s of CPU; a
+    cluster without device selectors avoids this.
     """
 
     def __init__(self) -> None:

@@ -73,7 +73,8 @@ class UsageHistory(msgspec.Struct):
 
 
 class OwnerShares:
-    """The owners of one queue. O(jobs of the queue) to open, O(resources) per call."""
+    """The usage of each owner of jobs in one queue. O(jobs of the queue) to open, O(resources) per
+    call."""
 
     def __init__(
         self,

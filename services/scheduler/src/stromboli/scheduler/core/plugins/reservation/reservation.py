@@ -149,8 +149,11 @@ class Plugin:
         return ""
 
     def _is_head(self, job: entities.Job) -> bool:
-        """Return whether no blocked or reserving job of the queue is ordered before it.
-        Reservations of jobs after it end."""
+        """Return whether no blocked job or owner of a reservation precedes the job in its queue.
+
+        If so, the job becomes the head of the queue, and the reservations of the jobs after it are
+        dropped, except those of jobs past their ``sla-waiting-time``.
+        """
         owners = [self._session.jobs[key] for key in self._plans]
         others = [each for each in owners if each.queue == job.queue and each is not job]
         first = self._heads.get(job.queue, job)
