@@ -35,7 +35,8 @@ _SCHEMA = (
 )
 _ENCODER = msgspec.json.Encoder()
 BYTES_KEPT = 64 * 1024 * 1024
-"""Of the objects of events, in memory: some hundred versions of the largest objects."""
+"""Maximum size of the objects of the events that are kept in memory: some forty versions of an
+object of ``OBJECT_BYTES``."""
 
 
 class Key(NamedTuple):
@@ -256,9 +257,11 @@ class State:
         time."""
         if 10 * len(self.events) < 11 * self._events_kept and self._bytes <= self._bytes_kept:
             return
-        surplus = max(0, len(self.events) - self._events_kept)
-        self._bytes -= sum(len(event.stored.raw) for event in self.events[:surplus])
-        while 10 * self._bytes > 9 * self._bytes_kept and surplus < len(self.events) - 1:
+        surplus = 0
+        while len(self.events) - surplus > 1 and (
+            len(self.events) - surplus > self._events_kept
+            or 10 * self._bytes > 9 * self._bytes_kept
+        ):
             self._bytes -= len(self.events[surplus].stored.raw)
             surplus += 1
         if surplus:
