@@ -11,6 +11,7 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime
+from stromboli.testkit.doubles import virtual_time
 
 
 class ExpiredWatchCluster(EmbeddedCluster):
@@ -38,14 +39,19 @@ class ExpiredWatchCluster(EmbeddedCluster):
             yield event
 
 
-async def test_each_watch_that_expires_immediately_increases_the_backoff(tmp_path: Path) -> None:
+def test_each_watch_that_expires_immediately_increases_the_backoff(tmp_path: Path) -> None:
     """A list is the most expensive request for the API server: its success does not reset the
     backoff.
     """
-    async with ExpiredWatchCluster(tmp_path / "cluster.db") as cluster:
-        async for _ in list_and_watch(cluster, kinds.NODES):
-            if len(cluster.listed_at) == 5:
-                break
-    pauses = [after - before for before, after in itertools.pairwise(cluster.listed_at)]
+
+    async def five_lists() -> list[float]:
+        async with ExpiredWatchCluster(tmp_path / "cluster.db") as cluster:
+            async for _ in list_and_watch(cluster, kinds.NODES):
+                if len(cluster.listed_at) == 5:
+                    break
+        return cluster.listed_at
+
+    listed_at = virtual_time.run(five_lists())
+    pauses = [after - before for before, after in itertools.pairwise(listed_at)]
     least = [0.8 * 2**number * runtime.FIRST_PAUSE_S for number in range(4)]
     assert all(pause >= short for pause, short in zip(pauses, least, strict=True))

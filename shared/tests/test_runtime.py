@@ -34,7 +34,7 @@ def test_one_problem_is_enough_not_to_be_ready() -> None:
 
 
 def test_delays_double_up_to_a_limit_and_honour_retry_after() -> None:
-    backoff = runtime.Backoff()
+    backoff = runtime.Backoff(now=lambda: 0.0)
     pauses = [backoff.next_s() for _ in range(12)]
     assert pauses[0] < 2 * runtime.FIRST_PAUSE_S
     assert max(pauses) <= 1.2 * runtime.LONGEST_PAUSE_S

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 from services.monitor.tests import shell
+from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import kinds
@@ -16,6 +17,7 @@ from stromboli.shared.messages import cluster as messages
 from stromboli.shared.messages import log
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, cpu_time, objects, records
+from stromboli.testkit.doubles import virtual_time
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -100,15 +102,21 @@ class Expired(EmbeddedCluster):
             yield event
 
 
-async def test_each_watch_that_expires_immediately_increases_the_backoff(
-    bus: bus_port.Bus, tmp_path: Path
-) -> None:
+def test_each_watch_that_expires_immediately_increases_the_backoff(tmp_path: Path) -> None:
     """A list is the most expensive request for the API server: its success does not reset the
     backoff.
     """
-    async with Expired(tmp_path / "cluster.db") as cluster, shell.monitoring(bus, cluster):
-        pass
-    pauses = [after - before for before, after in itertools.pairwise(cluster.listed_at)]
+
+    async def until_ready() -> list[float]:
+        async with (
+            EmbeddedBus(tmp_path / "log.db") as bus,
+            Expired(tmp_path / "cluster.db") as cluster,
+            shell.monitoring(bus, cluster),
+        ):
+            return cluster.listed_at
+
+    listed_at = virtual_time.run(until_ready())
+    pauses = [after - before for before, after in itertools.pairwise(listed_at)]
     least = [0.8 * 2**number * runtime.FIRST_PAUSE_S for number in range(4)]
     assert all(pause >= short for pause, short in zip(pauses, least, strict=True))
 

@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from random import Random
@@ -56,6 +55,11 @@ def timer_at(at: float) -> float:
     fire early and be set again dozens of times for nothing.
     """
     return at if math.isinf(at) else math.ceil(round(at * 1000, 3)) / 1000
+
+
+def loop_time() -> float:
+    """The time of the running event loop, in seconds: monotonic, virtual in tests."""
+    return asyncio.get_running_loop().time()
 
 
 class Health:
@@ -130,9 +134,7 @@ class Backoff:
     again, even if the caller does not call ``reset``. ``now``: a monotonic clock in seconds.
     """
 
-    def __init__(
-        self, spread: Random | None = None, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, spread: Random | None = None, now: Callable[[], float] = loop_time) -> None:
         self._spread = spread or _JITTER
         self._now = now
         self._pause_s = FIRST_PAUSE_S
