@@ -25,6 +25,7 @@ SERVICES := admission console controller history monitor scheduler
 NODES ?= 100
 KUBELETS ?= 0
 REPEAT ?= 1
+KUBELET_TESTS ?= tests/e2e
 DEPTH ?= 50
 JOBS ?= 2000
 SECONDS ?= 600
@@ -110,9 +111,8 @@ e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real:
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
-e2e-kubelets: setup real-tools kubelet-tools ## jobs on kubelets in rounds, with one start of the nodes: make e2e-kubelets REPEAT=50
-	STROM_REAL=1 STROM_KUBELETS=1 STROM_KUBELET_ROUNDS=$(REPEAT) $(BIN)/pytest -v \
-	tests/e2e/test_kubelets.py tests/e2e/test_kubelet_scenarios.py
+e2e-kubelets: setup real-tools kubelet-tools ## jobs on kubelets in rounds, with one start of the nodes: make e2e-kubelets REPEAT=50 KUBELET_TESTS=FILE
+	STROM_REAL=1 STROM_KUBELETS=1 STROM_KUBELET_ROUNDS=$(REPEAT) $(BIN)/pytest -v -m kubelet $(KUBELET_TESTS)
 
 nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine, Volcano's suites
 	$(MAKE) e2e REPEAT=20

@@ -25,7 +25,7 @@ from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.testkit.parts.kubernetes import OWNER_AND_TAINT_CONTROLLERS
 from stromboli.testkit.real_system import RealSystem
-from tests.e2e.support import operators
+from tests.e2e.support import kubelet_system, operators
 
 NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
@@ -212,6 +212,13 @@ def _real(state: Path, **nodes: Any) -> Iterator[System]:
             yield Real(system, runner, file)
         finally:
             runner.run(system.stop())
+
+
+@pytest.fixture(scope="module", params=kubelet_system.ROUNDS, ids=lambda number: f"round-{number}")
+def kubelet_round(request: pytest.FixtureRequest) -> int:
+    """All tests of a file on kubelets once, on the same nodes as in the round before."""
+    number: int = request.param
+    return number
 
 
 @pytest.fixture(

@@ -33,6 +33,7 @@ from tests.e2e.support.rest_user import Document
 CPUS = os.cpu_count() or 1
 pytestmark = [
     pytest.mark.kubelet,
+    pytest.mark.usefixtures("kubelet_round"),
     pytest.mark.timeout(420),
     pytest.mark.skipif(CPUS < 2, reason="two NUMA nodes have a CPU each"),
 ]

@@ -29,7 +29,11 @@ from tests.e2e.support import kubelet_system
 from tests.e2e.support.kubelet_system import KubeletSystem, job, requests, shell
 from tests.e2e.support.rest_user import Document
 
-pytestmark = [pytest.mark.kubelet, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.kubelet,
+    pytest.mark.usefixtures("kubelet_round"),
+    pytest.mark.timeout(420),
+]
 NODES = ("kubelet-0", "kubelet-1")
 DRIVER = "devices.example.com"
 SMALL, LARGE = "small", "large"

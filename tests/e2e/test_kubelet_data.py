@@ -30,7 +30,11 @@ from tests.e2e.support.data_origin import DataOrigin
 from tests.e2e.support.kubelet_system import FOREVER, NODES, KubeletSystem, requests, shell
 from tests.e2e.support.rest_user import Document
 
-pytestmark = [pytest.mark.kubelet, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.kubelet,
+    pytest.mark.usefixtures("kubelet_round"),
+    pytest.mark.timeout(420),
+]
 NAMES = tuple(f"kubelet-{number}" for number in range(NODES))
 NAMESPACE = "batch"
 SHARED = "/shared"

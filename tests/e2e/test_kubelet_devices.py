@@ -29,6 +29,7 @@ from tests.e2e.support.rest_user import Document
 
 pytestmark = [
     pytest.mark.kubelet,
+    pytest.mark.usefixtures("kubelet_round"),
     pytest.mark.timeout(300),
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two NUMA nodes have a CPU each"),
 ]

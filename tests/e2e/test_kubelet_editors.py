@@ -64,6 +64,13 @@ def system(
         yield opened
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _round(
+    system: KubeletSystem, kubelet_round: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kubelet_debug_tools.start_job(system, tmp_path_factory.mktemp("shared"))
+
+
 def read(system: KubeletSystem, file: str) -> str:
     """A file in the job's folder; empty until it exists."""
     words = ("--", "sh", "-c", f"test ! -e {FOLDER}/{file} || cat {FOLDER}/{file}")

@@ -129,6 +129,11 @@ def system(
         yield opened
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _round(system: KubeletSystem, kubelet_round: int) -> None:
+    system.reset()
+
+
 def test_ranks_on_two_nodes_communicate_and_the_job_ends_with_its_master(
     system: KubeletSystem,
 ) -> None:

@@ -27,11 +27,8 @@ def system(
         yield opened
 
 
-@pytest.fixture(
-    scope="module", autouse=True, params=kubelet_system.ROUNDS, ids=kubelet_system.round_name
-)
-def _round(system: KubeletSystem) -> None:
-    """All tests once, on the same system as in the round before."""
+@pytest.fixture(scope="module", autouse=True)
+def _round(system: KubeletSystem, kubelet_round: int) -> None:
     system.reset()
 
 

@@ -72,6 +72,12 @@ def system(
         yield opened
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _round(system: KubeletSystem, kubelet_round: int) -> None:
+    system.kubectl("delete", "pods,podgroups.scheduling.volcano.sh", "--all")
+    system.reset()
+
+
 def pod_group(name: str, cpu: str) -> Document:
     """What Spark's own support for Volcano creates: room for all, a gang of the driver alone, since
     the driver creates the executors only once it runs."""

@@ -61,6 +61,13 @@ def system(
         yield opened
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _round(
+    system: KubeletSystem, kubelet_round: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kubelet_debug_tools.start_job(system, tmp_path_factory.mktemp("shared"))
+
+
 def attach(system: KubeletSystem, *more: str, tool: str = JUPYTER) -> None:
     kubelet_debug_tools.attach(system, tool, DEBUG_TOOLS, *more)
 

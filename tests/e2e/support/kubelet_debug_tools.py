@@ -27,22 +27,25 @@ FOLDER = "/curves"
 
 @contextlib.contextmanager
 def running(folder: Path, tools: Tools, images: Mapping[str, str]) -> Iterator[KubeletSystem]:
-    """A system with the job, which runs as an ordinary user. ``images``: name -> tar of its root
-    file system."""
+    """A system without jobs. ``images``: name -> tar of its root file system."""
     options = KubeletOptions(images={name: Path(tar) for name, tar in images.items()})
     with kubelet_system.running(folder, tools, {}, options) as system:
-        shared = folder / "shared"
-        shared.mkdir(mode=0o777)
-        shared.chmod(0o777)
-        mounts = {"volumeMounts": [{"name": "shared", "mountPath": FOLDER}]}
-        volumes = {"volumes": [{"name": "shared", "hostPath": {"path": str(shared)}}]}
-        fields: Document = {
-            "container": {**requests(cpu="100m"), **mounts},
-            "pod": {**AS_USER, **volumes},
-        }
-        system.user.submit(job(JOB, shell(FOREVER), **fields))
-        system.user.comes_to(JOB, "Running")
         yield system
+
+
+def start_job(system: KubeletSystem, shared: Path) -> None:
+    """Delete what earlier tests left, and run the job as an ordinary user. ``shared``: the new
+    folder that it mounts."""
+    system.reset()
+    shared.chmod(0o777)
+    mounts = {"volumeMounts": [{"name": "shared", "mountPath": FOLDER}]}
+    volumes = {"volumes": [{"name": "shared", "hostPath": {"path": str(shared)}}]}
+    fields: Document = {
+        "container": {**requests(cpu="100m"), **mounts},
+        "pod": {**AS_USER, **volumes},
+    }
+    system.user.submit(job(JOB, shell(FOREVER), **fields))
+    system.user.comes_to(JOB, "Running")
 
 
 def attach(system: KubeletSystem, tool: str, image: str, *more: str) -> None:

@@ -261,11 +261,6 @@ def spec(command: list[str], *, pods: int = 1, **rest: Any) -> Document:
     }
 
 
-def round_name(number: int) -> str:
-    """The name of a round in those of its tests."""
-    return f"round-{number}"
-
-
 def requests(**amounts: str) -> Document:
     """Fields of a container that requests these amounts."""
     return {"resources": {"requests": amounts}}
