@@ -2,6 +2,10 @@
 
 The client of kubernetes-asyncio (``stream.WsApiClient``) negotiates version 4 only, in which stdin
 cannot be closed. This adapter uses its credentials and aiohttp's WebSockets.
+
+Run it on asyncio's own event loop. When a server closes a TLS connection, uvloop discards data that
+it has received and not yet delivered: the end of an output of more than 100 KiB, with the exit code
+(https://github.com/MagicStack/uvloop/pull/661).
 """
 
 import asyncio
@@ -24,6 +28,7 @@ from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 OPEN_WITHIN_S = 30.0
 """The time limit for opening a session, in seconds: the kubelet starts the command before it
 responds."""
+DISCARDS = "uvloop discards output when a server closes the connection; use asyncio's event loop"
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {
     session_frames.STDOUT: "stdout",
     session_frames.STDERR: "stderr",
@@ -132,6 +137,8 @@ class _RemoteExec:
         self._socket = socket
         self._what = what
         self._status: session_frames.Status | None = None
+        on_uvloop = type(asyncio.get_running_loop()).__module__.partition(".")[0] == "uvloop"
+        self._hint = f"; {DISCARDS}" if on_uvloop else ""
 
     async def write(self, data: bytes) -> None:
         """Write to stdin."""
@@ -164,6 +171,7 @@ class _RemoteExec:
         if self._status is None:
             reason = (
                 f"the connection was lost before the command ended (code {self._socket.close_code})"
+                f"{self._hint}"
             )
             raise errors.UnavailableError(self._what, reason)
         if (code := self._status.exit_code) is None:
