@@ -23,7 +23,7 @@ from stromboli.testkit.doubles.device_plugin import DevicePlugin
 from stromboli.testkit.parts.kubelets import NODE_CPUS, KubeletOptions
 from stromboli.testkit.parts.node_agent import NodeAgent
 from stromboli.testkit.parts.tools import KubeletTools, Tools
-from tests.e2e.support import kubelet_system
+from tests.e2e.support import kubelet_agent, kubelet_system
 from tests.e2e.support.kubelet_system import FOREVER, KubeletSystem, job, shell
 from tests.e2e.support.rest_user import Document
 
@@ -46,28 +46,9 @@ tiers:
 - plugins: [{name: predicates}, {name: numa-aware, arguments: {weight: 10}}, {name: nodeorder}]
 """
 ENVIRONMENT = {
-    "STROM_MONITOR_AGENTS_ACCOUNT": "default/agents",
+    **kubelet_agent.ENVIRONMENT,
     "STROM_MONITOR_AGENTS_SILENCE_S": str(SILENCE_S),
 }
-AGENT_POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "agent", "namespace": "default"},
-    "spec": {
-        "nodeName": NODE,
-        "serviceAccountName": "agents",
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {
-                "name": "agent",
-                "image": "localhost/stromboli/busybox:1",
-                "command": shell(FOREVER),
-                "imagePullPolicy": "Never",
-            }
-        ],
-    },
-}
-"""The pod to which the agent's token is bound; the agent itself is a process of this machine."""
 
 
 class GpuNode:
@@ -157,17 +138,7 @@ def node(
         prefer = functools.partial(decided_first, system)
         plugin = DevicePlugin(folder / "device-plugins", GPU, NUMA_NODES, prefer)
         stack.enter_context(plugin)
-        token = state / "agent.token"
-        token.write_text(agent_token(system, state))
-        agent = NodeAgent(
-            state / "agent",
-            NODE,
-            system.agents_url,
-            token,
-            kubelet=folder,
-            sysfs=sysfs,
-            driver=driver,
-        )
+        agent = kubelet_agent.agent_of(system, NODE, state, sysfs, driver)
         stack.enter_context(system.part(agent))
         gpu_node = GpuNode(system, plugin, agent)
         system.user.until(gpu_node.allocatable, lambda count: count == len(NUMA_NODES))
@@ -187,17 +158,6 @@ def decided(pod: Document) -> frozenset[str]:
     """The GPUs that the scheduler chose for a pod."""
     notes = pod["metadata"].get("annotations", {})
     return frozenset(json.loads(notes.get(keys.DEVICES, "{}")).get("main", {}).get(GPU, ()))
-
-
-def agent_token(system: KubeletSystem, state: Path) -> str:
-    """A token as the kubelet mounts it into the agent's pod on the node."""
-    system.kubectl("create", "serviceaccount", "agents")
-    pod = state / "agent-pod.json"
-    pod.write_text(json.dumps(AGENT_POD))
-    system.kubectl("create", f"--filename={pod}")
-    bound = ("--bound-object-kind=Pod", "--bound-object-name=agent")
-    audience = ("--audience=stromboli-monitor", "--duration=2h")
-    return system.kubectl("create", "token", "agents", *bound, *audience).strip()
 
 
 def gpus(count: int, cpu: str = "100m") -> Document:

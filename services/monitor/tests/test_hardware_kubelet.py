@@ -9,7 +9,7 @@ import pytest
 from services.monitor.tests import readings
 from stromboli.monitor.agent import machine
 from stromboli.monitor.agent.kubelet import Kubelet
-from stromboli.monitor.core.hardware import kubelet
+from stromboli.monitor.core.hardware import assembly, kubelet
 from stromboli.shared.messages import node_topology
 from stromboli.testkit.doubles import fake_kubelet as fake
 from stromboli.testkit.doubles import recorded_machines
@@ -122,6 +122,46 @@ def test_the_api_reports_cpus_devices_memory_and_claims_of_pods(tmp_path: Path) 
     assert found.facts.reserved_cpus == "0,1"
     assert found.facts.reserved["cpu"] == "2"
     assert found.read_failures == ()
+
+
+def machine_with(folder: Path, *sizes: int) -> node_topology.NodeTopology:
+    """A machine with NUMA nodes of these sizes, as its kubelet describes it."""
+    numa_nodes = tuple(
+        node_topology.NumaNode(id=at, memory_bytes=size) for at, size in enumerate(sizes)
+    )
+    bare = node_topology.NodeTopology(numa_nodes=numa_nodes)
+    described = assembly.with_kubelet(bare, ONLINE, Kubelet(folder).read())
+    assert [each.memory_bytes for each in described.numa_nodes] == list(sizes)
+    return described
+
+
+def allocatable(machine: node_topology.NodeTopology) -> list[int | None]:
+    return [each.allocatable_memory_bytes for each in machine.numa_nodes]
+
+
+def test_memory_for_pods_is_what_the_memory_manager_can_assign(tmp_path: Path) -> None:
+    """A NUMA node whose memory is reserved completely is not in the API's response."""
+    answers = fake.FakeKubelet()
+    answers.given = (fake.ContainerAllocation(pod="train-0", cpus=(2, 3)),)
+    answers.allocatable_memory = {0: 600}
+    with fake.serve(answers, written(tmp_path)):
+        assert allocatable(machine_with(tmp_path, 1000, 1000)) == [600, 0]
+
+
+def test_without_the_api_the_state_file_has_the_memory_for_pods(tmp_path: Path) -> None:
+    written(tmp_path)
+    blocks = {"memory": {"total": 1000, "systemReserved": 400, "allocatable": 600, "free": 100}}
+    state = {"policyName": "Static", "machineState": {"0": {"memoryMap": blocks, "cells": [0]}}}
+    recorded_machines.put(tmp_path / "memory_manager_state", json.dumps(state))
+    assert allocatable(machine_with(tmp_path, 1000, 1000)) == [600, 0]
+
+
+@pytest.mark.parametrize("policy", ["None", "Static"])
+def test_memory_that_is_not_known_to_be_assigned_by_numa_node_is_unknown(
+    tmp_path: Path, policy: str
+) -> None:
+    recorded_machines.put(tmp_path / "config.yaml", f"memoryManagerPolicy: {policy}")
+    assert allocatable(machine_with(tmp_path, 1000)) == [None]
 
 
 def test_state_files_that_are_not_mounted_are_no_failure_while_the_api_answers(

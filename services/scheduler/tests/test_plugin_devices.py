@@ -114,6 +114,22 @@ def test_cpus_gpus_memory_and_network_cards_come_from_one_numa_node() -> None:
     }
 
 
+@pytest.mark.parametrize(("pod_memory", "fits"), [(None, True), (12, True), (8, False), (0, False)])
+def test_reserved_memory_of_a_numa_node_is_not_for_pods(
+    pod_memory: int | None, *, fits: bool
+) -> None:
+    """The kubelet would reject the pod with TopologyAffinityError."""
+    there = observed(
+        gpus=0,
+        pod_memory=None if pod_memory is None else pod_memory * 2**30,
+        kubelet=aligning("single-numa-node", memory_policy="Static"),
+    )
+    decided = closed(node(gpus=0), there, *pods("a", container(cpu=1, memory="10Gi")))
+    assert default_sessions.binds(decided) == ({"a-0": "n1"} if fits else {})
+    if not fits:
+        assert refusals(decided) == {numa_aware.MISFIT: 1}
+
+
 def test_gpus_that_lie_apart_are_a_misfit_where_one_numa_node_is_insisted_on() -> None:
     kubelet = aligning("single-numa-node")
     exclusive_allocation = holding("x-0", 0, 2)

@@ -49,11 +49,13 @@ def observed(
     sick: Sequence[int] = (),
     slices: Mapping[int, Sequence[str]] | None = None,
     exclusive_allocations: Sequence[seen.ExclusiveAllocation] = (),
+    pod_memory: int | None = None,
     kubelet: seen.KubeletConfiguration = seen.KubeletConfiguration(),  # noqa: B008 - frozen
     silent_since: datetime | None = None,
 ) -> seen.TopologyObserved:
     """``cells`` NUMA nodes of ``cores`` cores without threads, 16 GiB each; GPUs and network cards
     are distributed over them in order. ``slices``: GPU -> profiles into which it is divided.
+    ``pod_memory``: bytes of each NUMA node that are allocatable.
     """
 
     def cell_of(at: int, count: int) -> int:
@@ -73,6 +75,7 @@ def observed(
                     id=numa_node,
                     cpus=f"{numa_node * cores}-{(numa_node + 1) * cores - 1}",
                     memory_bytes=16 * GIB,
+                    allocatable_memory_bytes=pod_memory,
                 )
                 for numa_node in range(numa_nodes)
             ),

@@ -28,12 +28,15 @@ class NumaNode(Message, frozen=True, kw_only=True):
     """A NUMA node. ``cpus``: its online CPUs, as in ``0-3,8``; empty for a node with memory only,
     such as a GPU's.
 
+    ``allocatable_memory_bytes``: the part of ``memory_bytes`` that the kubelet's memory manager
+    assigns to pods; None if it assigns none by NUMA node, or if the part is unknown.
     ``distances``: to the machine's NUMA nodes in the order of their ids; 10 is local (ACPI SLIT).
     """
 
     id: int
     cpus: str = ""
     memory_bytes: int = 0
+    allocatable_memory_bytes: int | None = None
     huge_pages: tuple[HugePages, ...] = ()
     distances: tuple[int, ...] = ()
 

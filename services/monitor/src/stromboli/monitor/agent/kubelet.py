@@ -1,7 +1,6 @@
 """Reads the state of a kubelet: its settings, state files, and its API."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +23,7 @@ class _Answer(NamedTuple):
     """The response of the kubelet's API; None: no response."""
 
     allocations: tuple[node_topology.ExclusiveAllocation, ...] | None = None
-    cpus: frozenset[int] | None = None
-    devices: Mapping[str, frozenset[str]] = {}
+    allocatable: kubelet.Allocatable | None = None
 
 
 class Kubelet:
@@ -63,8 +61,7 @@ class Kubelet:
             cpu_state=self._state(CPU_STATE, failed, optional=answer.allocations is not None),
             memory_state=self._state(MEMORY_STATE, failed, optional=True),
             exclusive_allocations=answer.allocations,
-            allocatable_cpus=answer.cpus,
-            allocatable_devices=answer.devices,
+            allocatable=answer.allocatable,
             failed=failed,
         )
 
@@ -98,12 +95,12 @@ class Kubelet:
         if exclusive_allocations is None and self._answered_by not in (None, socket):
             failed["the kubelet's PodResources API"] = "it has restarted and lists no pods yet"
             return self._answer
-        allocatable = self._answer[1:]
+        allocatable = self._answer.allocatable
         try:
             allocatable = self._api.allocatable()
         except errors.TransientError as error:
             failed["the kubelet's allocatable resources"] = error.reason
-        self._answer = _Answer(exclusive_allocations or (), *allocatable)
+        self._answer = _Answer(exclusive_allocations or (), allocatable)
         self._answered_by = socket
         return self._answer
 

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from stromboli.monitor.core.hardware import kubelet
 from stromboli.shared import errors
 from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
@@ -62,6 +63,7 @@ FIELDS: Mapping[str, Mapping[str, tuple[int, Any]]] = {
     "AllocatableResourcesResponse": {
         "devices": (1, ["ContainerDevices"]),
         "cpu_ids": (2, ["int64"]),
+        "memory": (3, ["ContainerMemory"]),
     },
 }
 _SCALARS = {"string": 9, "int32": 5, "int64": 3, "uint64": 4, "bool": 8}
@@ -127,10 +129,8 @@ class Kubelet:
         )
         return tuple(each for each in allocations if each.cpus or each.devices or each.memory)
 
-    def allocatable(self) -> tuple[frozenset[int], Mapping[str, frozenset[str]]]:
-        """The allocatable CPUs, none unless the CPU manager policy is static; and resource -> the
-        ids of its devices that their plugin reports as healthy. Raises TransientError.
-        """
+    def allocatable(self) -> kubelet.Allocatable:
+        """What containers can get exclusively. Raises TransientError."""
         answer = self._call(
             "GetAllocatableResources",
             "AllocatableResourcesRequest",
@@ -140,7 +140,13 @@ class Kubelet:
         for each in answer.devices:
             known = devices.get(each.resource_name, frozenset())
             devices[each.resource_name] = known.union(each.device_ids)
-        return frozenset(answer.cpu_ids), devices
+        memory = {
+            numa_node: block.size
+            for block in answer.memory
+            if block.memory_type == kubelet.MEMORY
+            for numa_node in _cells(block.topology)
+        }
+        return kubelet.Allocatable(frozenset(answer.cpu_ids), devices, memory)
 
     def _call(self, method: str, request: str, response: str) -> Any:
         call = self._channel.unary_unary(

@@ -31,12 +31,14 @@ class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
 
 class FakeKubelet:
     """The responses; they may be changed at any time. ``healthy``: resource -> allocatable devices.
+    ``allocatable_memory``: NUMA node -> bytes.
     ``calls`` counts by method. ``fails``: the error to return.
     """
 
     def __init__(self) -> None:
         self.given: Sequence[ContainerAllocation] = ()
         self.allocatable: Sequence[int] = ()
+        self.allocatable_memory: Mapping[int, int] = {}
         self.healthy: Mapping[str, Sequence[str]] = {}
         self.calls: dict[str, int] = {}
         self.fails: grpc.StatusCode | None = None
@@ -50,7 +52,16 @@ class FakeKubelet:
                 for resource, ids in self.healthy.items()
                 for id_ in ids
             )
-            return b"".join(devices) + _packed(2, self.allocatable)
+            memory = (
+                _nested(
+                    3,
+                    _text(1, "memory")
+                    + _number(2, size_bytes)
+                    + _nested(3, _nested(1, _number(1, numa_node))),
+                )
+                for numa_node, size_bytes in self.allocatable_memory.items()
+            )
+            return b"".join([*devices, _packed(2, self.allocatable), *memory])
         return b"".join(_nested(1, _pod(each)) for each in self.given)
 
 

@@ -27,15 +27,16 @@ class PciCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of a machine. ``cores``: cores of each NUMA node. CPUs are numbered as by
-    Linux on Intel: the first threads of all cores, then the second ones. ``nvlinks``: (one GPU,
-    another) -> links in this direction. ``nvswitch_links``: links of each GPU to NVSwitches.
-    ``ancestors``: NVML's levels, GPUs x GPUs."""
+    """The description of a machine. ``cores``, ``memory_mib``: of each NUMA node. CPUs are
+    numbered as by Linux on Intel: the first threads of all cores, then the second ones.
+    ``nvlinks``: (one GPU, another) -> links in this direction. ``nvswitch_links``: links of each
+    GPU to NVSwitches. ``ancestors``: NVML's levels, GPUs x GPUs."""
 
     sockets: int = 1
     cells_per_socket: int = 1
     cores: int = 4
     threads: int = 2
+    memory_mib: int = HOST_GIB * 1024
     offline: frozenset[int] = frozenset()
     huge_pages_2mi: int = 0
     gpus: tuple[PciCard, ...] = ()
@@ -94,7 +95,7 @@ def _processors(machine: Machine, system: Path) -> None:
         put(node / "distance", " ".join(_distances(machine, cell)))
         put(
             node / "meminfo",
-            f"Node {cell} MemTotal:  {HOST_GIB * 2**20} kB\nNode {cell} MemFree: 7 kB",
+            f"Node {cell} MemTotal:  {machine.memory_mib * 1024} kB\nNode {cell} MemFree: 7 kB",
         )
         pages = node / "hugepages/hugepages-2048kB"
         put(pages / "nr_hugepages", machine.huge_pages_2mi)

@@ -64,9 +64,18 @@ def with_kubelet(
 ) -> node_topology.NodeTopology:
     """The machine with the kubelet's configuration and allocations."""
     kubelet_state = kubelet.build_state(readings, online)
+    numa_nodes = machine.numa_nodes
+    if memory := kubelet_state.allocatable_memory:
+        numa_nodes = tuple(
+            # A NUMA node whose memory is reserved completely is not listed.
+            msgspec.structs.replace(each, allocatable_memory_bytes=memory.get(each.id, 0))
+            for each in numa_nodes
+        )
+    healthy = readings.allocatable.devices if readings.allocatable else {}
     return msgspec.structs.replace(
         machine,
-        gpus=gpus.with_plugin_health(machine.gpus, readings.allocatable_devices),
+        numa_nodes=numa_nodes,
+        gpus=gpus.with_plugin_health(machine.gpus, healthy),
         kubelet=kubelet_state.facts,
         exclusive_allocations=kubelet_state.exclusive_allocations,
         read_failures=(*machine.read_failures, *kubelet_state.read_failures),

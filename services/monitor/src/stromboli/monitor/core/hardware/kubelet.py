@@ -16,12 +16,25 @@ from stromboli.shared.messages import node_topology
 
 STATIC = "static"
 API, STATE_FILES = "podresources", "state files"
+MEMORY = "memory"
+"""The kind of memory that is not huge pages."""
+
+
+class Allocatable(msgspec.Struct, frozen=True):
+    """What containers can get exclusively, as the kubelet's API reports it. ``cpus``: none unless
+    the CPU manager policy is static. ``devices``: resource -> the ids that its device plugin
+    reports as healthy. ``memory``: NUMA node -> bytes, none unless the memory manager policy is
+    Static.
+    """
+
+    cpus: frozenset[int] = frozenset()
+    devices: Mapping[str, frozenset[str]] = {}
+    memory: Mapping[int, int] = {}
 
 
 class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
     """Readings of a kubelet. ``config``: its settings, parsed. ``cpu_state``, ``memory_state``: its
-    state files. ``exclusive_allocations``, ``allocatable_cpus``: the API's response, None without
-    one. ``allocatable_devices``: resource -> the ids that its device plugin reports as healthy.
+    state files. ``exclusive_allocations``, ``allocatable``: the API's response, None without one.
     ``failed``: which of these could not be read, and why.
     """
 
@@ -29,17 +42,19 @@ class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
     cpu_state: bytes | None = None
     memory_state: bytes | None = None
     exclusive_allocations: tuple[node_topology.ExclusiveAllocation, ...] | None = None
-    allocatable_cpus: frozenset[int] | None = None
-    allocatable_devices: Mapping[str, frozenset[str]] = {}
+    allocatable: Allocatable | None = None
     failed: Mapping[str, str] = {}
 
 
 class KubeletState(msgspec.Struct, frozen=True):
-    """The kubelet's configuration, its allocations, and what could not be read."""
+    """The kubelet's configuration, its allocations, and what could not be read.
+    ``allocatable_memory``: NUMA node -> bytes; empty if unknown.
+    """
 
     facts: node_topology.KubeletConfiguration
     exclusive_allocations: tuple[node_topology.ExclusiveAllocation, ...]
     read_failures: tuple[node_topology.ReadFailure, ...]
+    allocatable_memory: Mapping[int, int] = {}
 
 
 class _CpuState(msgspec.Struct, rename="camel"):
@@ -53,8 +68,17 @@ class _Block(msgspec.Struct, rename="camel"):
     size: int = 0
 
 
+class _Blocks(msgspec.Struct, rename="camel"):
+    allocatable: int = 0
+
+
+class _NumaNodeState(msgspec.Struct, rename="camel"):
+    memory_map: dict[str, _Blocks] | None = None
+
+
 class _MemoryState(msgspec.Struct, rename="camel"):
     policy_name: str = ""
+    machine_state: dict[int, _NumaNodeState] | None = None
     entries: dict[str, dict[str, tuple[_Block, ...]]] | None = None
 
 
@@ -105,7 +129,10 @@ def build_state(readings: KubeletReadings, online: frozenset[int]) -> KubeletSta
         source=source,
     )
     return KubeletState(
-        facts, tuple(sorted(exclusive_allocations, key=_order)), tuple(read_failures)
+        facts,
+        tuple(sorted(exclusive_allocations, key=_order)),
+        tuple(read_failures),
+        _allocatable_memory(readings.allocatable, memory_state),
     )
 
 
@@ -191,13 +218,26 @@ def _reserved_cpus(
     read_failures: list[node_topology.ReadFailure],
 ) -> frozenset[int]:
     """CPUs that pods never get: those that the API leaves out, or the list in the settings."""
-    if policy == STATIC and readings.allocatable_cpus:
-        return online - readings.allocatable_cpus
+    if policy == STATIC and readings.allocatable and readings.allocatable.cpus:
+        return online - readings.allocatable.cpus
     try:
         return cpu_lists.parsed(config.reserved_cpus or "")
     except ValueError as error:
         read_failures.append(node_topology.ReadFailure(what="reservedSystemCPUs", why=str(error)))
         return frozenset()
+
+
+def _allocatable_memory(
+    allocatable: Allocatable | None, state: _MemoryState | None
+) -> Mapping[int, int]:
+    """NUMA node -> bytes for pods, from the API, else from the state file."""
+    if allocatable is not None and allocatable.memory:
+        return allocatable.memory
+    return {
+        numa_node: blocks[MEMORY].allocatable
+        for numa_node, each in ((state and state.machine_state) or {}).items()
+        if MEMORY in (blocks := each.memory_map or {})
+    }
 
 
 def _reserved(

@@ -36,13 +36,16 @@ def places(reported: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
 
 
 def memory(reported: node_topology.NodeTopology) -> dict[int, int]:
-    """Bytes by NUMA node, if the kubelet assigns memory by NUMA node."""
+    """Bytes for pods by NUMA node, if the kubelet assigns memory by NUMA node; all of its memory
+    where the agent does not know how much of it is reserved."""
     if reported.kubelet.memory_policy != STATIC_MEMORY:
         return {}
     return {
-        numa_node.id: numa_node.memory_bytes
+        numa_node.id: size
+        if numa_node.allocatable_memory_bytes is None
+        else numa_node.allocatable_memory_bytes
         for numa_node in reported.numa_nodes
-        if numa_node.memory_bytes
+        if (size := numa_node.memory_bytes)
     }
 
 
