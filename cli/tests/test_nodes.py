@@ -20,7 +20,9 @@ from stromboli.testkit import builders
 LATER = builders.NOON + timedelta(minutes=5)
 MACHINE = topology.NodeTopology(
     numa_nodes=(
-        topology.NumaNode(id=0, cpus="0,1,4,5", memory_bytes=64 * 2**30),
+        topology.NumaNode(
+            id=0, cpus="0,1,4,5", memory_bytes=64 * 2**30, allocatable_memory_bytes=60 * 2**30
+        ),
         topology.NumaNode(id=1, cpus="2,3,6,7"),
     ),
     cores=(
@@ -125,7 +127,7 @@ def test_the_text_lists_all_data_and_what_is_unknown() -> None:
         "2 sockets   2 NUMA nodes   4 cores, 8 CPUs   64 GiB   2 × A100",
         "kubelet: CPU manager static, CPUs 0,4 reserved",
         "unchanged for 5m",
-        "NUMA node 0 · socket 0 · 64 GiB",
+        "NUMA node 0 · socket 0 · 64 GiB, 60 GiB allocatable",
         "CPUs  0  rr AA",
         "ib0  beside GPU 0",
         "NV3*",

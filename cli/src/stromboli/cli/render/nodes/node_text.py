@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stromboli.cli.render.nodes import node_layout
-from stromboli.shared.messages.node_topology import UNKNOWN_NUMA_NODE
+from stromboli.shared.messages.node_topology import UNKNOWN_NUMA_NODE, NumaNode
 
 COLOURS = (
     "cyan",
@@ -87,12 +87,19 @@ def _cell_title(numa_node: node_layout.NumaCell) -> Text:
     if numa_node.sockets:
         parts.append("socket " + ", ".join(map(str, numa_node.sockets)))
     if numa_node.numa_node.memory_bytes:
-        parts.append(node_layout.format_bytes(numa_node.numa_node.memory_bytes))
+        parts.append(_memory(numa_node.numa_node))
     parts += [
         f"{pages.free} of {pages.total} pages of {node_layout.format_bytes(pages.size_bytes)} free"
         for pages in numa_node.numa_node.huge_pages
     ]
     return Text(" · ".join(parts))
+
+
+def _memory(numa_node: NumaNode) -> str:
+    whole = node_layout.format_bytes(numa_node.memory_bytes)
+    if numa_node.allocatable_memory_bytes is None:
+        return whole
+    return f"{whole}, {node_layout.format_bytes(numa_node.allocatable_memory_bytes)} allocatable"
 
 
 def _cores(numa_node: node_layout.NumaCell) -> Iterator[Text]:
