@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.client.errors import NotFoundError
 from stromboli.shared import keys
 from stromboli.shared.messages import node_topology
 from stromboli.testkit.doubles import recorded_machines
@@ -51,6 +52,13 @@ class MemoryNode:
     def topology(self) -> node_topology.NodeTopology:
         """The hardware as the agent last reported it."""
         return self.system.topology(NODE).topology
+
+    def is_known(self) -> bool:
+        """Whether the agent has reported the memory that the kubelet can assign."""
+        with contextlib.suppress(NotFoundError):
+            numa_nodes = self.topology().numa_nodes
+            return all(each.allocatable_memory_bytes is not None for each in numa_nodes)
+        return False
 
     def reported(self) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
         """Pod -> bytes and NUMA nodes of its memory, as the agent has reported them."""
@@ -107,10 +115,7 @@ def node(
         agent = kubelet_agent.agent_of(system, NODE, state, sysfs, driver)
         stack.enter_context(system.part(agent))
         memory_node = MemoryNode(system)
-        system.user.until(
-            lambda: memory_node.topology().numa_nodes,
-            lambda found: found and found[0].allocatable_memory_bytes is not None,
-        )
+        system.user.until(memory_node.is_known, bool)
         yield memory_node
 
 
@@ -124,13 +129,11 @@ def only_jobs_of_the_test(node: MemoryNode) -> Iterator[None]:
 
 
 def guaranteed(name: str, memory: str) -> Document:
-    """A job of one pod on the node of the agent, whose memory is of one NUMA node."""
+    """A job of one pod on the node of the agent."""
     amounts = {"cpu": "100m", "memory": memory}
     container = {"resources": {"requests": amounts, "limits": amounts}}
     pod = {"terminationGracePeriodSeconds": 0, "nodeSelector": {"kubernetes.io/hostname": NODE}}
-    wanted = job(name, shell(FOREVER), container=container, pod=pod)
-    wanted["spec"]["tasks"][0]["topologyPolicy"] = SINGLE_NUMA_NODE
-    return wanted
+    return job(name, shell(FOREVER), container=container, pod=pod)
 
 
 def test_the_report_has_the_memory_that_the_kubelet_can_assign(node: MemoryNode) -> None:

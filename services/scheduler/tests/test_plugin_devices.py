@@ -114,6 +114,27 @@ def test_cpus_gpus_memory_and_network_cards_come_from_one_numa_node() -> None:
     }
 
 
+@pytest.mark.parametrize("cpu_policy", ["static", "none"])
+def test_memory_of_a_pod_without_whole_cpus_is_aligned(cpu_policy: str) -> None:
+    """The memory manager assigns memory to every pod of class Guaranteed."""
+    kubelet = notified.KubeletConfiguration(
+        cpu_policy=cpu_policy, memory_policy="Static", topology_policy="single-numa-node"
+    )
+    there = observed(gpus=0, pod_memory=12 * 2**30, kubelet=kubelet)
+    wants = pods("a", container(cpu="100m", memory="10Gi"), count=3, min_member=1)
+    decided = closed(node(gpus=0), there, *wants)
+    decisions = {
+        key: msgspec.json.decode(notes[keys.TOPOLOGY_DECISION])["numa"]
+        for key, notes in decided.decisions.annotations.items()
+    }
+    memory = str(10 * 2**30)
+    assert decisions == {
+        "default/a-0": {"0": {"memory": memory}},
+        "default/a-1": {"1": {"memory": memory}},
+    }
+    assert set(default_sessions.binds(decided)) == {"a-0", "a-1"}
+
+
 @pytest.mark.parametrize(("pod_memory", "fits"), [(None, True), (12, True), (8, False), (0, False)])
 def test_reserved_memory_of_a_numa_node_is_not_for_pods(
     pod_memory: int | None, *, fits: bool

@@ -24,6 +24,11 @@ class HardwareRequest(NamedTuple):
         return any(need.cpus for need in self.requested.containers)
 
     @property
+    def has_memory(self) -> bool:
+        """Whether a container gets memory of NUMA nodes where the kubelet assigns it."""
+        return any(need.memory for need in self.requested.containers)
+
+    @property
     def devices(self) -> frozenset[str]:
         """Device resources that its containers request."""
         return frozenset(name for need in self.requested.containers for name, _ in need.devices)

@@ -240,11 +240,13 @@ def annotations(
         for name, share in named
         if share.devices
     }
-    by_cell = _by_cell(shares, report)
+    has_memory = any(share.memory for _, share in named)
+    # CPUs alone are in their own annotation.
+    by_cell = _by_cell(shares, report) if devices or has_memory else {}
     return {
         **({keys.CPUS: _text(own)} if own else {}),
         **({keys.DEVICES: _text(devices)} if devices else {}),
-        **({keys.TOPOLOGY_DECISION: _text({"numa": by_cell})} if devices and by_cell else {}),
+        **({keys.TOPOLOGY_DECISION: _text({"numa": by_cell})} if by_cell else {}),
     }
 
 

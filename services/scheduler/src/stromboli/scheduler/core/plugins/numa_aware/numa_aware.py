@@ -65,6 +65,7 @@ class Plugin:
         self._known: _Known = around.cached(f"{NAME}: answers", (), dict)
         if sum(map(len, self._known.values())) > MAX_CACHED:
             self._known.clear()
+        self._has_memory = any(it.hardware.memory for it in self._books.reports.values())
         self._resources = {name for it in self._books.reports.values() for name in it.ids}
         self._answers: dict[requests.HardwareRequest, _Alignments] = {}
         ssn.add_class_key(self._of)
@@ -116,6 +117,7 @@ class Plugin:
         return (
             bool(wanted.policy)
             or (wanted.has_cpus and bool(self._books.reports))
+            or (wanted.has_memory and self._has_memory)
             or not self._resources.isdisjoint(wanted.devices)
         )
 
@@ -292,7 +294,8 @@ class _Alignments:
 
 
 def _enforces(report: nodes.NodeHardware) -> bool:
-    return report.policy != alignment.NONE and (report.is_static or bool(report.ids))
+    aligns = report.is_static or bool(report.ids) or bool(report.hardware.memory)
+    return report.policy != alignment.NONE and aligns
 
 
 def _refusal(wanted: requests.HardwareRequest, report: nodes.NodeHardware | None) -> int:
