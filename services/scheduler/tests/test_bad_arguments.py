@@ -14,7 +14,21 @@ from stromboli.testkit import builders
 ACTIONS = "enqueue, allocate, preempt, reclaim, gangpreempt, gangreclaim, backfill, shuffle"
 NEVER_VALID = [["a"]]
 """A list of lists, which no argument accepts."""
-VALUES = (NEVER_VALID, None, 5, -1, 1.5, float("nan"), True, "x", [], {}, [5], [{}], [{"name": 5}])
+VALUES: tuple[Any, ...] = (
+    NEVER_VALID,
+    None,
+    5,
+    -1,
+    1.5,
+    float("nan"),
+    True,
+    "x",
+    [],
+    {},
+    [5],
+    [{}],
+    [{"name": 5}],
+)
 
 
 def of_plugin(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +70,7 @@ def arguments() -> Iterator[Any]:
             yield pytest.param(document, component, name, id=f"{component}-{name}")
 
 
-ARGUMENTS = tuple(arguments())
+ARGUMENTS: tuple[Any, ...] = tuple(arguments())
 
 
 def test_all_arguments_are_discovered() -> None:

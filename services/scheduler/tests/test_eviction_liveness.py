@@ -88,11 +88,20 @@ def test_evictions_end_and_idle_room_is_used(case: Case) -> None:
             for other in case.gangs
             if other.queue == each.queue
         )
+        if loop.phase(each.name) == "Pending":
+            held += sum(reserved(loop, other) for other in case.gangs if other.queue == each.queue)
         deserved = queues[each.queue].deserved or 0
         lacking = each.minimum - len(loop.places(each.name))
         fits = sum(left // each.cpu for left in loop.idle()) >= lacking
         is_entitled = case.dividing == "capacity" and held + lacking * each.cpu <= deserved
         assert not (lacking > 0 and fits and is_entitled), f"{each.name}: {loop.history} in {case}"
+
+
+def reserved(loop: Loop, admitted: Gang) -> int:
+    """The cpus of a gang that its queue has admitted and that does not run: no further gang is
+    admitted to them."""
+    lacking = admitted.minimum - len(loop.places(admitted.name))
+    return max(lacking, 0) * admitted.cpu if loop.phase(admitted.name) == "Inqueue" else 0
 
 
 def queues(configured: configuration.Configuration, nodes: Mapping[str, int]) -> Loop:
