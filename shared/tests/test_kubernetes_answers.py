@@ -85,6 +85,9 @@ NO_RIGHT = (
         (500, answer("etcdserver: request is too large"), errors.TooLargeError),
         (500, answer("failed calling webhook", "InternalError"), errors.TransientError),
         (503, b"upstream connect error", errors.UnavailableError),
+        (504, b"upstream request timeout", errors.TransientError),
+        (405, answer("method not allowed", "MethodNotAllowed"), errors.UnsupportedError),
+        (501, b"Unsupported method ('PATCH')", errors.UnsupportedError),
     ],
 )
 def test_an_error_is_classified_by_its_reason_and_not_only_its_code(

@@ -9,6 +9,7 @@ import pytest
 
 from services.admission.tests.test_entry_points import opened, request
 from stromboli.admission.core import admission_review
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import warning_header
 from stromboli.testkit.admission_cases import manifests
@@ -38,6 +39,20 @@ async def test_an_unknown_argument_of_a_plugin_is_a_warning(tmp_path: Path) -> N
     assert answer["allowed"]
     (warning,) = answer["warnings"]
     assert warning.startswith("spec.plugins.ssh: --no-root: unknown, so ignored; known arguments: ")
+
+
+@pytest.mark.parametrize("kind", [kinds.JOBS, kinds.POD_GROUPS])
+async def test_a_waiting_time_without_effect_is_a_warning(tmp_path: Path, kind: Any) -> None:
+    """Its author would learn it only from the scheduler's log."""
+    document = manifests.job() if kind == kinds.JOBS else manifests.pod_group()
+    document = manifests.annotated(document, keys.SLA_WAITING_TIME, "0s")
+    path = "/jobs/validate" if kind == kinds.JOBS else "/podgroups/validate"
+    body = msgspec.json.encode(request(Case(name="", kind=kind, document=document), document))
+    async with opened(tmp_path) as entry_points:
+        answer = msgspec.json.decode(await entry_points.admission.answer(path, body))["response"]
+    assert answer["allowed"]
+    (warning,) = answer["warnings"]
+    assert warning.startswith(f"metadata.annotations[{keys.SLA_WAITING_TIME}]: '0s' is not above")
 
 
 UNKNOWN_ARGUMENT = "spec.plugins.ssh: --no-root: unknown, so ignored; known arguments: "

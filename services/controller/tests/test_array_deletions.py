@@ -5,10 +5,11 @@ import contextlib
 import pytest
 
 from services.controller.tests.support.core_harness import CoreHarness, KilledError
-from services.controller.tests.support.scenarios import J, edit, go_on, reap_all, running
+from services.controller.tests.support.scenarios import J, edit, go_on, reap_all, running, submitted
 from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.shared import keys, topics
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.formats import indexes as indexes_format
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 
@@ -27,6 +28,10 @@ def killed(harness: CoreHarness, index: int, phase: str = "Failed") -> None:
 def results(harness: CoreHarness) -> tuple[str, str, dict[str, int]]:
     status = harness.job().status.array or batch.ArrayStatus()
     return status.succeeded, status.failed, dict(status.retries)
+
+
+def indexes_of(text: str) -> list[str]:
+    return [str(index) for index in indexes_format.parse(text)] if text else []
 
 
 def indexes(harness: CoreHarness) -> list[str | None]:
@@ -165,3 +170,27 @@ def test_a_failed_write_of_a_result_is_repeated_before_the_end_of_its_pod_is_pub
     harness.settle()
     assert results(harness) == ("0", "", {})
     assert ("j1-t-0", "Succeeded") in harness.tasks_seen()
+
+
+@pytest.mark.parametrize("commands_before", range(1, 9))
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_without_a_published_event_has_its_result(phase: str, commands_before: int) -> None:
+    """The controller is killed after it created pods and before it published anything about them;
+    they end and are deleted before the next one starts."""
+    spec = batch.ArraySpec(indexes="0-3", max_retries=0)
+    harness = submitted(make_job(tasks=[make_task("t", 2)], min_available=0, array=spec))
+    harness.enqueue(harness.group_key())
+    harness.see()
+    harness.commands_left = commands_before
+    with contextlib.suppress(KilledError):
+        harness.settle()
+    ended = indexes(harness)
+    for pod in harness.pods():
+        harness.change_pod(pod.metadata.key, phase, exit_code=int(phase == "Failed"))
+        harness.reap(pod.metadata.key)
+    harness.read_first = tuple(harness.unseen[topics.PODS.name])
+    harness.restart()
+    harness.settle()
+    succeeded, failed, _ = results(harness)
+    assert indexes_of(succeeded if phase == "Succeeded" else failed) == ended
+    assert not set(indexes(harness)) & set(ended)

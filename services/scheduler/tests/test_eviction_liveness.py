@@ -6,6 +6,7 @@ or that orders jobs, the actions have fewer reasons not to evict.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,13 +17,17 @@ from services.scheduler.tests.support import closed_loop, sessions
 from services.scheduler.tests.support.closed_loop import Gang, Loop, Queue
 from services.scheduler.tests.test_liveness import Ranges, gang
 from stromboli.scheduler.core.config import configuration
+from stromboli.shared import keys
 from stromboli.testkit.strategies import depth
 
 MOST = 200
 """Sessions with decisions."""
 EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
 RECLAIMING = {"reclaim", "gangreclaim"}
-FIRST = ("priority", "conformance", "drf")
+FIRST = ("priority", "conformance", "drf", "queue-policy")
+FAIR_SHARE = {"queue-policy": "fair-share", "share-by": "user", "share-half-life": "0s"}
+"""Owners are served by their present usage, which evictions and binds of a session change."""
+USERS = [{keys.USER: user} for user in ("ann", "bob")]
 DIVIDING = ("", "proportion", "capacity")
 
 
@@ -36,6 +41,10 @@ class Case(msgspec.Struct, frozen=True):
     gangs: tuple[Gang, ...]
 
 
+def plugin(name: str) -> dict[str, Any]:
+    return sessions.plugin(name, FAIR_SHARE if name == "queue-policy" else None)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     dividing = draw(st.sampled_from(DIVIDING))
@@ -44,9 +53,7 @@ def cases(draw: st.DrawFn) -> Case:
     tiers = [[*first, *last]] if draw(st.booleans()) else [first, last]
     actions = draw(st.lists(st.sampled_from(EVICTING), min_size=1, unique=True))
     run = ", ".join(["enqueue", "allocate", *actions, "backfill"])
-    configured = sessions.configured(
-        *([sessions.plugin(name) for name in tier] for tier in tiers), run=run
-    )
+    configured = sessions.configured(*([plugin(name) for name in tier] for tier in tiers), run=run)
     nodes = {f"n{at}": draw(st.integers(2, 4)) for at in range(draw(st.integers(1, 3)))}
     names = "abc"[: draw(st.integers(1, 3))]
     left, queues = sum(nodes.values()), []
@@ -58,7 +65,10 @@ def cases(draw: st.DrawFn) -> Case:
     idle, ranges = dict(nodes), Ranges(tuple(names))
     gangs = [draw(gang(f"g{at}", ranges, idle)) for at in range(draw(st.integers(1, 2)))]
     gangs += [draw(gang(f"w{at}", ranges)) for at in range(draw(st.integers(1, 2)))]
-    return Case(configured, dividing, nodes, tuple(queues), tuple(gangs))
+    owned = [
+        msgspec.structs.replace(each, annotations=draw(st.sampled_from(USERS))) for each in gangs
+    ]
+    return Case(configured, dividing, nodes, tuple(queues), tuple(owned))
 
 
 @depth.examples(40)
@@ -78,11 +88,20 @@ def test_evictions_end_and_idle_room_is_used(case: Case) -> None:
             for other in case.gangs
             if other.queue == each.queue
         )
+        if loop.phase(each.name) == "Pending":
+            held += sum(reserved(loop, other) for other in case.gangs if other.queue == each.queue)
         deserved = queues[each.queue].deserved or 0
         lacking = each.minimum - len(loop.places(each.name))
         fits = sum(left // each.cpu for left in loop.idle()) >= lacking
         is_entitled = case.dividing == "capacity" and held + lacking * each.cpu <= deserved
         assert not (lacking > 0 and fits and is_entitled), f"{each.name}: {loop.history} in {case}"
+
+
+def reserved(loop: Loop, admitted: Gang) -> int:
+    """The cpus of a gang that its queue has admitted and that does not run: no further gang is
+    admitted to them."""
+    lacking = admitted.minimum - len(loop.places(admitted.name))
+    return max(lacking, 0) * admitted.cpu if loop.phase(admitted.name) == "Inqueue" else 0
 
 
 def queues(configured: configuration.Configuration, nodes: Mapping[str, int]) -> Loop:
@@ -91,7 +110,7 @@ def queues(configured: configuration.Configuration, nodes: Mapping[str, int]) ->
 
 def evicting(action: str, *plugins: str) -> configuration.Configuration:
     first, last = (
-        [sessions.plugin(name) for name in names]
+        [plugin(name) for name in names]
         for names in (("gang", *plugins), ("predicates", "nodeorder"))
     )
     return sessions.configured(first, last, run=f"enqueue, allocate, {action}, backfill")
@@ -138,4 +157,22 @@ def test_a_gang_spares_the_victims_that_would_be_served_before_it(action: str) -
     loop.add(Gang("old", "a", 0, minimum=2, cpu=1, running=("n0", "n0")))
     loop.now += closed_loop.STEP
     loop.add(Gang("new", "a", 1, minimum=1, cpu=1, waiting=1))
+    assert loop.settle(10) == 0, loop.history
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_an_owner_that_is_served_first_after_its_eviction_is_spared(action: str) -> None:
+    """Owners are served by their usage. That of bob, which is above that of ann, falls below it
+    with the eviction: his gang would take the room back."""
+    first = [plugin("queue-policy"), plugin("priority")]
+    first.append(sessions.plugin("gang", enablePreemptable=action == "gangpreempt"))
+    run = f"enqueue, allocate, {action}, backfill"
+    loop = queues(sessions.configured(first, [plugin("predicates")], run=run), {"n0": 6})
+    ann, bob = USERS
+    loop.add(Gang("holds", "a", 2, minimum=1, cpu=2, running=("n0",), annotations=ann))
+    # A waiting pod, for which the order of the job was determined before the eviction.
+    loop.add(
+        Gang("old", "a", 0, 4, cpu=1, running=("n0",) * 4, waiting=1, annotations=bob),
+    )
+    loop.add(Gang("new", "a", 1, minimum=1, cpu=3, waiting=1, annotations=ann))
     assert loop.settle(10) == 0, loop.history

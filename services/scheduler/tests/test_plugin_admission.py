@@ -107,14 +107,25 @@ def test_jobs_are_served_in_the_order_in_which_their_patience_ends() -> None:
     assert [job.name for job in ssn.ordered_jobs(ssn.jobs.values())] == ["g3", "g2", "g1"]
 
 
-def test_an_invalid_waiting_time_is_reported_and_ignored() -> None:
-    ssn = sessions.opened(
-        QUEUE,
-        waiting("g1", "99", sla_waiting_time="soon"),
-        tier=[sessions.plugin("sla"), sessions.plugin("overcommit")],
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("soon", "'soon' is not a duration"),
+        ("0s", "'0s' is not above zero"),
+        ("-1h", "'-1h' is not above zero"),
+    ],
+)
+def test_an_invalid_waiting_time_is_reported_and_ignored(text: str, problem: str) -> None:
+    sla = sessions.plugin("sla", {"sla-waiting-time": text})
+    jobs = [waiting("g1", "99", sla_waiting_time=text), waiting("g2", "99")]
+    ssn = sessions.open_given(
+        sessions.configured([sla], [sessions.plugin("overcommit")]), sessions.given([QUEUE, *jobs])
     )
     assert not enters(ssn, "g1")
-    assert any("'soon' is not a duration" in text for text in ssn.complaints)
+    assert not enters(ssn, "g2")
+    (of_plugin, of_job) = ssn.complaints
+    assert of_plugin.startswith(f"plugin sla: arguments.sla-waiting-time: {problem}")
+    assert of_job.startswith(f"PodGroup default/g1: annotations.sla-waiting-time: {problem}")
 
 
 def quota(hard: core.Quantity, used: core.Quantity, name: str = "cpu") -> core.ResourceQuota:

@@ -46,8 +46,10 @@ def failing(*given: Any) -> Any:
     raise RuntimeError("odd")
 
 
-SHORT_S = 0.1
-"""A deadline for plugins that never return. On a busy machine, others may exceed it, too."""
+SHORT_S = 0.5
+"""CPU seconds after which a call that never returns is stopped. A call of the other plugins takes
+milliseconds, and is stopped on a busy machine only if it waits for ``WAIT_FACTOR`` times as long: a
+session without ``gang`` or ``predicates`` would bind nothing."""
 
 
 def with_odd(

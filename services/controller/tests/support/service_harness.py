@@ -22,6 +22,7 @@ from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import batch as batch_messages
 from stromboli.shared.messages import cluster as cluster_messages
+from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
@@ -54,6 +55,7 @@ class Harness:
         self.health = runtime.Health("controller")
         self.read: dict[str, list[envelope.Record]] = {}
         self._grown = asyncio.Event()
+        self._monitor: bus_port.Writer | None = None
         self._scheduler: bus_port.Writer | None = None
         self._statements: dict[str, messages.StatementDecided] = {}
 
@@ -95,7 +97,7 @@ class Harness:
 
     async def relay(self) -> None:
         """Publish every change of the cluster on its snapshot topic."""
-        writer = await self.bus.open_writer("monitor", "test")
+        self._monitor = writer = await self.bus.open_writer("monitor", "test")
         async with asyncio.TaskGroup() as tasks:
             for kind in WATCHED:
                 tasks.create_task(self._relay_kind(writer, kind))
@@ -128,6 +130,24 @@ class Harness:
         )
         draft = envelope.Draft(topic=topics.SYNC, key=kind.plural, message=message, time=message.at)
         await writer.append(draft)
+
+    async def has_read(self, topic: topics.Topic, key: str) -> None:
+        """Wait until the controller has read a record with this key. It publishes a dead letter
+        for an undecodable record behind it, whether it may act or not."""
+        async with contextlib.aclosing(self.bus.materialize((topic,))) as batches:
+            async for batch_ in batches:
+                if any(record.key == key for record in batch_.records):
+                    break
+        assert self._monitor is not None
+        marker = f"behind/{len(self.all_seen(topics.DEAD_LETTERS, log.DeadLetter))}"
+        draft = envelope.Draft(
+            topic=msgspec.structs.replace(topic, messages=(log.Opened,)),
+            key=marker,
+            message=log.Opened(writer="monitor", instance="test"),
+            time=runtime.utc_now(),
+        )
+        await self._monitor.append(draft)
+        await self.sent(topics.DEAD_LETTERS, log.DeadLetter, lambda it: it.key == marker)
 
     # The scheduler
 

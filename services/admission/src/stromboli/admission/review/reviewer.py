@@ -17,8 +17,9 @@ from stromboli.admission.review import listings, resource_groups
 from stromboli.shared import errors, network_topology, snapshot
 from stromboli.shared.api import batch, core, kinds, meta, reservation
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.api.scheduling import PodGroup, Queue
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.jobspec import waiting_time
 from stromboli.shared.jobspec.validation import bounds, patch, review, user_commands
 from stromboli.shared.jobspec.validation import jobs as job_rules
 from stromboli.shared.jobspec.validation.patch import Document
@@ -185,6 +186,8 @@ class Reviewer:
         if isinstance(obj, batch.Command):
             queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
             return tuple(user_commands.warnings(obj, queues))
+        if isinstance(obj, PodGroup) and not kinds.JOBS.controls(obj):
+            return tuple(waiting_time.warnings(obj.metadata))
         return ()
 
     async def _reservations(

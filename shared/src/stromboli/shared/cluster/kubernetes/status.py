@@ -58,7 +58,7 @@ def translate(what: str, code: int, body: bytes, retry_after: str = "") -> error
         return errors.TooLargeError(what, reason)
     if code == 429 and any(cause.reason == _BUDGET for cause in _causes(status)):
         return errors.DisruptionBudgetError(what, reason, _seconds(status, retry_after))
-    if code == 429 or code >= 500:
+    if code == 429 or (code >= 500 and code != 501):
         kind = errors.UnavailableError if code in (502, 503) else errors.TransientError
         return kind(what, reason, _seconds(status, retry_after))
     return _permanent(status, code, reason)(what, reason)
@@ -84,6 +84,7 @@ def _permanent(status: _Status, code: int, reason: str) -> type[errors.Permanent
         405: errors.UnsupportedError,
         410: errors.ExpiredError,
         413: errors.TooLargeError,
+        501: errors.UnsupportedError,
     }
     return known.get(code, errors.InvalidError)
 

@@ -18,9 +18,17 @@ def violations(job_flow: JobFlow) -> Iterator[Violation]:
         flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows
     }
     known = sorted(targets)
+    name = job_flow.metadata.name
+    has_usable_name = naming.is_label(name)
+    if flows and not has_usable_name:
+        yield Violation(
+            path="metadata.name",
+            reason=f"no job can be named {name}-{flows[0].name}",
+            expected=naming.LABEL_EXPECTED,
+        )
     for index, flow in enumerate(flows):
-        job_name = f"{job_flow.metadata.name}-{flow.name}"
-        if not naming.is_label(job_name):
+        job_name = f"{name}-{flow.name}"
+        if has_usable_name and not naming.is_label(job_name):
             yield Violation(
                 path=f"spec.flows[{index}].name",
                 reason=f"{job_name!r} is not a valid job name",

@@ -20,6 +20,7 @@ from stromboli.shared.jobspec import (
     job_dependencies,
     job_plugins,
     notifications,
+    waiting_time,
 )
 from stromboli.shared.jobspec.validation import (
     data_sets,
@@ -320,6 +321,7 @@ def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
     """Fields of a valid job that have no effect: the job is admitted with a warning to the
     submitter.
     """
+    yield from waiting_time.warnings(job.metadata)
     for name, arguments in (job.spec.plugins or {}).items():
         message = carried[name].warning(arguments or ()) if name in carried else ""
         if message:

@@ -58,6 +58,11 @@ OTHER_KINDS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "an-unknown-target": ("spec.flows[0].dependsOn.targets[0]", flow(a=["b"])),
         "waiting-for-itself": ("spec.flows", flow(a=["a"])),
         "a-name-that-no-job-has": ("spec.flows[0].name", flow(**{"a.b": []})),
+        "a-flow-of-which-no-job-has-the-name": (
+            "metadata.name",
+            flow(flow_name="a.b", a=[], b=["a"]),
+        ),
+        "a-name-without-jobs": ("", flow(flow_name="a.b")),
         "the-longest-name": ("", flow(**{"n" * 54: []})),
         "a-name-too-long": ("spec.flows[0].name", flow(**{"n" * 55: []})),
     },

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from stromboli.controller.core import commands, lifecycle
-from stromboli.controller.core.jobs import event_messages, job_pods
+from stromboli.controller.core.jobs import due_events, event_messages, job_pods
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import gpu_types, keys
 from stromboli.shared.api import kinds
@@ -22,7 +22,7 @@ def due(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> commands.Stage:
     """Events to publish: of pods, then of the phase. O(pods that may differ)."""
-    of_tasks = event_history.due_tasks(
+    of_tasks = due_events.due_tasks(
         cache.published,
         job,
         observed.unsettled(),
@@ -36,7 +36,7 @@ def due(
     # The pod may be deleted once its end is published, so the status records its result first.
     of_tasks = tuple(it for it in of_tasks if not _is_end(it, unrecorded))
     events: list[commands.Command] = [*_evictions(job, of_tasks, now), *of_tasks]
-    message = event_history.due_phase(cache.published, job)
+    message = due_events.due_phase(cache.published, job)
     if message is not None:
         trace = job.metadata.annotation(keys.TRACEPARENT) or ""
         # The published phase is last: it marks the Event as recorded, so a crash loses neither.

@@ -21,7 +21,7 @@ any command, lead to the same result (``tests/test_crash_recovery.py``,
 ``tests/test_any_order.py``).
 
 *Events come last and at least once.* An event for ``batch.events`` is due while the cluster differs
-from what was published (``store.event_history``). It is published after the commands of its stage,
+from what was published (``due_events``). It is published after the commands of its stage,
 so that an event is never ahead of a fact. The exception is the end of a pod that a policy reacts
 to: the policy's status write comes first, because the policy detects the end from the same
 difference.
@@ -52,6 +52,7 @@ from datetime import datetime
 from stromboli.controller.core import commands, lifecycle, termination_causes
 from stromboli.controller.core.jobs import (
     catch_up,
+    due_events,
     job_commands,
     job_dependencies,
     job_events,
@@ -62,7 +63,7 @@ from stromboli.controller.core.jobs import (
     policy_events,
 )
 from stromboli.controller.core.pods import debug_tool_pods, planned_pods
-from stromboli.controller.core.store import complete_specs, controller_cache, event_history
+from stromboli.controller.core.store import complete_specs, controller_cache
 from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
@@ -85,7 +86,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
         return (reads,)
     # 3. Publish the deletion of the previous job of this name. Withdraw outdated plans.
     uid = job.metadata.uid if job else ""
-    deleted = event_history.due_departure(cache.published, key, uid, now)
+    deleted = due_events.due_departure(cache.published, key, uid, now)
     deleted = (*deleted, *planned_pods.outdated(cache, key, job))
     if job is None:
         return (deleted,)
@@ -124,7 +125,7 @@ def _decide(
     changes = phase_changes.advance(cache, job, observed, now)
     if changes:
         ended = policy_events.unobserved_ends(cache, job, observed)
-        first = tuple(it for it in events if not event_history.concerns_policies(job, it, ended))
+        first = tuple(it for it in events if not due_events.concerns_policies(job, it, ended))
         return (first, *changes)
     # 9. Plan the commands that the phase requires.
     return phase_effects.effects(cache, job, observed, events, now)

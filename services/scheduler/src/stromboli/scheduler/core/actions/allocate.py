@@ -61,9 +61,11 @@ def rehearse(
     is_over: Callable[[], bool],
 ) -> None:
     """Add the placements that the jobs lack to ``trial``, in the order of ``run``, until
-    ``is_over``. Decides nothing; plugins are not notified of jobs that do not start."""
+    ``is_over``. Decides nothing; plugins are not notified of jobs that do not start, but the order
+    of the jobs follows the trial."""
     waiting: dict[str, ordering.Heap[JobAttempt]] = {}
     for job in jobs:
+        ssn.job_order_changed(job)
         is_tried = not job.is_pending and ssn.job_valid(job) is None
         attempt = _job_attempt(ssn, job) if is_tried and not ssn.topology.problem(job) else None
         if attempt is not None:
@@ -83,6 +85,9 @@ def _rehearse_turn(
     trial: statement.Statement,
 ) -> None:
     attempt, part = heap.pop(), ssn.statement()
+    if ssn.job_order_changed(attempt.job):
+        heap.push(attempt)
+        return
     is_ready = not ssn.held_back(attempt.job) and _place_job(ssn, queue, attempt, part)
     if is_ready or ssn.job_pipelined(attempt.job):
         trial.merge(part)

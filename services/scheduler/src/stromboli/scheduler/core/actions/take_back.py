@@ -42,7 +42,7 @@ def jobs_taking_back(
     trial.requeue(tasks["pipeline"])
     trial.requeue(rivals)
     needed = len(tasks["pipeline"]) if ssn.job_pipelined(job) else 0
-    jobs = {job.key: job, **{rival.job: ssn.jobs[rival.job] for rival in rivals}}.values()
+    jobs = [*{job.key: job, **{rival.job: ssn.jobs[rival.job] for rival in rivals}}.values()]
     explanations = [_Explanation(each) for each in jobs]
 
     def is_served() -> bool:
@@ -55,6 +55,8 @@ def jobs_taking_back(
     if not is_served():
         taking_back = frozenset(rival.job for rival in rivals if rival.status in _PLACED)
     trial.discard()
+    for each in jobs:
+        ssn.job_order_changed(each)
     for explanation in explanations:
         explanation.restore()
     return taking_back

@@ -5,7 +5,7 @@ The file format is Volcano's.
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -45,27 +45,47 @@ FLAGS: Mapping[str, bool] = {
 class Arguments:
     """Arguments of a plugin or an action, read by type.
 
-    A value of another type is replaced by the default and recorded in ``complaints``.
+    A value of another type is replaced by the default and recorded in ``complaints``, with
+    ``where`` and ``path``.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        where: str = "",
+        path: str = "arguments",
+        complaints: list[str] | None = None,
+    ) -> None:
         self.values = values
-        self.complaints: list[str] = []
+        self.complaints: list[str] = [] if complaints is None else complaints
         self._where = where
+        self._path = path
 
-    def integer(self, name: str, default: int) -> int:
-        """An integer; a quoted number is a string, and so is not accepted."""
-        value = self.values.get(name, default)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        return self.record_invalid(name, value, "a whole number", default)
+    def inside(self, name: str, values: Mapping[str, Any]) -> "Arguments":
+        """Arguments that are the value of ``name``. Their complaints are recorded here."""
+        return Arguments(values, self._where, f"{self._path}.{name}", self.complaints)
 
-    def number(self, name: str, default: float) -> float:
-        """A number with or without a fraction."""
+    def nested(self, name: str) -> "Arguments":
+        """The arguments in a mapping; none if absent."""
+        return self.inside(name, self.mapping(name))
+
+    def integer(self, name: str, default: int, least: int | None = None) -> int:
+        """An integer, at least ``least``; a quoted number is a string, and so is not accepted."""
         value = self.values.get(name, default)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        return self.record_invalid(name, value, "a number", default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            return self.record_invalid(name, value, "a whole number", default)
+        if least is not None and value < least:
+            return self.record_invalid(name, value, f"at least {least}", default)
+        return value
+
+    def number(self, name: str, default: float, least: float | None = None) -> float:
+        """A number with or without a fraction, at least ``least``."""
+        value = self.values.get(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return self.record_invalid(name, value, "a number", default)
+        if least is not None and not value >= least:  # also if it is no number (.nan in YAML)
+            return self.record_invalid(name, value, f"at least {least:g}", default)
+        return float(value)
 
     def boolean(self, name: str, default: bool) -> bool:
         """A boolean, or one of the strings that mean one (``_BOOLEANS``)."""
@@ -93,12 +113,22 @@ class Arguments:
         nothing: Mapping[str, Any] = {}
         return self.record_invalid(name, value, "a mapping", nothing)
 
+    def items(self, name: str) -> Sequence[Any]:
+        """A list; empty if absent."""
+        value = self.values.get(name, ())
+        if isinstance(value, list | tuple):
+            return value
+        nothing: list[Any] = []
+        return self.record_invalid(name, value, "a list", nothing)
+
     def record_invalid(self, name: str, value: object, wanted: str, default: _T) -> _T:
         """Record that the value has the wrong type. Returns the default."""
-        self.complaints.append(
-            f"{self._where}arguments.{name}: {value!r} is not {wanted}; {default!r} is used"
-        )
+        self.complain(name, f"{value!r} is not {wanted}; {default!r} is used")
         return default
+
+    def complain(self, name: str, problem: str) -> None:
+        """Record a problem with the value of an argument."""
+        self.complaints.append(f"{self._where}{self._path}.{name}: {problem}")
 
 
 _BOOLEANS: Mapping[str, bool] = {

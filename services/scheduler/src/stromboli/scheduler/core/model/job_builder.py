@@ -17,6 +17,7 @@ from stromboli.scheduler.core.model import (
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.formats import units
+from stromboli.shared.jobspec import waiting_time
 
 _NONE: Mapping[str, int] = {}
 """One object for all jobs, since most have no such minimums."""
@@ -26,7 +27,6 @@ Request: TypeAlias = tuple[resource_vectors.Vector, resource_vectors.Sum]
 """The request of pods with equal requirements: as 64-bit integers, and as unbounded integers for
 sums.
 """
-SLA_WAITING_TIME = "sla-waiting-time"
 
 
 def build_queue(queue: scheduling.Queue) -> entities.Queue:
@@ -96,7 +96,7 @@ def build_job(
         preemptable=preemptable in _TRUE,
         preemptable_is_set=preemptable is not None,
         revocable_zone=_revocable_zone(metadata),
-        waiting_time=_waiting_time(metadata),
+        waiting_time=waiting_time.of(metadata),
         budget_min_available=metadata.annotation(keys.JDB_MIN_AVAILABLE) or "",
         budget_max_unavailable=metadata.annotation(keys.JDB_MAX_UNAVAILABLE) or "",
         allocated=nothing,
@@ -318,11 +318,6 @@ def _revocable_zone(metadata: meta.ObjectMeta) -> str:
     if zone is not None:
         return zone if zone == "*" else ""
     return "*" if metadata.annotation(keys.PREEMPTABLE) in _TRUE else ""
-
-
-def _waiting_time(metadata: meta.ObjectMeta) -> str:
-    own = metadata.annotation(f"volcano.sh/{SLA_WAITING_TIME}")
-    return own or metadata.annotation(SLA_WAITING_TIME) or ""
 
 
 def _task_priority(pod: core.Pod) -> int:

@@ -20,13 +20,13 @@ class Plugin:
         self._arguments = arguments = options.typed()
         self._weight = arguments.integer("binpack.weight", 1)
         self._weights = {
-            name: _not_negative(arguments.integer(f"binpack.{name}", 1))
-            for name in ("cpu", "memory")
+            name: arguments.integer(f"binpack.{name}", 1, least=0) for name in ("cpu", "memory")
         }
         for name in arguments.text("binpack.resources", "").split(","):
             if name.strip():
-                weight = arguments.integer(f"binpack.resources.{name.strip()}", 1)
-                self._weights[name.strip()] = _not_negative(weight)
+                self._weights[name.strip()] = arguments.integer(
+                    f"binpack.resources.{name.strip()}", 1, least=0
+                )
 
     def open(self, ssn: session.Session) -> None:
         """Register, unless the plugin has no weight."""
@@ -92,8 +92,3 @@ class _Packed(NamedTuple):
     allocatable: resource_vectors.Table
     counts: npt.NDArray[np.bool_]
     is_everywhere: bool
-
-
-def _not_negative(weight: int) -> int:
-    """Return the weight; 1 for a negative one, which is invalid."""
-    return weight if weight >= 0 else 1

@@ -39,13 +39,13 @@ class Plugin:
         self._weight = arguments.integer("weight", 1)
         prefix = "hypernode.binpack"
         self._weights = {
-            name: _not_negative(arguments.integer(f"{prefix}.{name}", 1))
-            for name in ("cpu", "memory")
+            name: arguments.integer(f"{prefix}.{name}", 1, least=0) for name in ("cpu", "memory")
         }
         for name in arguments.text(f"{prefix}.resources", "").split(","):
             if name.strip():
-                weight = arguments.integer(f"{prefix}.resources.{name.strip()}", 1)
-                self._weights[name.strip()] = _not_negative(weight)
+                self._weights[name.strip()] = arguments.integer(
+                    f"{prefix}.resources.{name.strip()}", 1, least=0
+                )
         self._scores_others = arguments.boolean(f"{prefix}.normal-pod.enable", default=True)
         self._most_evicted_in = arguments.integer("hypernode.gradient.evict.max-hypernodes", 8)
         self._fading = arguments.number(f"{prefix}.normal-pod.fading", 0.8)
@@ -161,8 +161,3 @@ class Plugin:
             raw * (BEST * self._weight * extension_points.SCORE_UNIT)
         ).astype(np.int64)
         return scores
-
-
-def _not_negative(weight: int) -> int:
-    """Return the weight; 1 for a negative one, which is invalid."""
-    return weight if weight >= 0 else 1

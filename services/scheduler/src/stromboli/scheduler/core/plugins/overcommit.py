@@ -22,8 +22,7 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
-        factor = self._arguments.number("overcommit-factor", DEFAULT_FACTOR)
-        self._factor = factor if factor >= 1 else DEFAULT_FACTOR
+        self._factor = self._arguments.number("overcommit-factor", DEFAULT_FACTOR, least=1)
 
     def open(self, ssn: session.Session) -> None:
         """Register. Resources are summed at the first vote; jobs and queues do not change within a

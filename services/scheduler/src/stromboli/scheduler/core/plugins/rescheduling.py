@@ -8,7 +8,6 @@ distinct.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -50,15 +49,15 @@ class Plugin:
     """Arguments: ``interval``, ``metricsPeriod``, ``strategies``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
-        self._given = options.typed()
-        self._period = self._given.text("metricsPeriod", "5m")
+        self._arguments = options.typed()
+        self._period = self._arguments.text("metricsPeriod", "5m")
         self._interval = _INTERVAL
         self._strategies: list[_Limits] = []
 
     def open(self, ssn: session.Session) -> None:
         """Register the choice of victims if an interval has passed since the last run."""
         self._read()
-        ssn.complaints.extend(self._given.complaints)
+        ssn.complaints.extend(self._arguments.complaints)
         # A time in the future was stored before the clock was set back.
         last = min(_time(ssn.cluster.memory.get(NAME)) or ssn.now, ssn.now)
         if not ssn.reached(last + self._interval):
@@ -72,32 +71,21 @@ class Plugin:
         """Does nothing: ``open`` stores the time of the last run."""
 
     def _read(self) -> None:
-        text = self._given.text("interval", "5m")
+        text = self._arguments.text("interval", "5m")
         try:
             self._interval = durations.duration(text)
         except ValueError as error:
-            self._given.complaints.append(f"plugin {NAME}: arguments.interval: {error}")
-        for strategy in self._given.values.get("strategies") or [{"name": STRATEGY}]:
-            name = strategy.get("name") if isinstance(strategy, Mapping) else strategy
-            if isinstance(strategy, Mapping) and name == STRATEGY:
-                self._strategies.append(self._limits(strategy.get("params") or {}))
+            self._arguments.complain("interval", str(error))
+        for at, strategy in enumerate(self._arguments.items("strategies") or [{"name": STRATEGY}]):
+            if isinstance(strategy, Mapping) and strategy.get("name") == STRATEGY:
+                entry = self._arguments.inside(f"strategies[{at}]", strategy)
+                self._strategies.append(_limits(entry.nested("params")))
             else:
-                self._given.complaints.append(
-                    f"plugin {NAME}: arguments.strategies: {name!r} is not a known "
-                    f"strategy; use {STRATEGY}"
+                self._arguments.complain(
+                    f"strategies[{at}]",
+                    f"{strategy!r} is ignored: its name is not that of a known strategy; "
+                    f"write: - name: {STRATEGY}",
                 )
-
-    def _limits(self, params: Mapping[str, Any]) -> _Limits:
-        arguments = configuration.Arguments(params, f"plugin {NAME}: {STRATEGY}: ")
-        low = configuration.Arguments(arguments.mapping("thresholds"), "thresholds: ")
-        high = configuration.Arguments(arguments.mapping("targetThresholds"), "targetThresholds: ")
-        limits = _Limits(
-            {name: low.integer(name, _FULL) for name in _DIMENSIONS},
-            {name: high.integer(name, _FULL) for name in _DIMENSIONS},
-        )
-        for part in (arguments, low, high):
-            self._given.complaints.extend(part.complaints)
-        return limits
 
     def _victims(
         self, ssn: session.Session, tasks: Sequence[entities.Task]
@@ -107,6 +95,14 @@ class Plugin:
             chosen = _choose(ssn, tasks, limits, self._period)
             victims.update({task.uid: task for task in chosen})
         return list(victims.values())
+
+
+def _limits(arguments: configuration.Arguments) -> _Limits:
+    low, high = arguments.nested("thresholds"), arguments.nested("targetThresholds")
+    return _Limits(
+        {name: low.integer(name, _FULL) for name in _DIMENSIONS},
+        {name: high.integer(name, _FULL) for name in _DIMENSIONS},
+    )
 
 
 def _choose(

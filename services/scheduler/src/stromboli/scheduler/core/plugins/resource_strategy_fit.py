@@ -5,7 +5,6 @@ enough cpu and memory is kept free for idle accelerators.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -63,11 +62,10 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
-        weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT)
-        self._weight = weight if weight >= 0 else DEFAULT_WEIGHT
-        self._strategies = Strategies(self._configured(arguments.mapping("resources")))
-        self._rarity = RareHardware(self._nested("sra"))
-        self._proportion = Proportion(self._nested("proportional"))
+        self._weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT, least=0)
+        self._strategies = Strategies(_configured(arguments.nested("resources")))
+        self._rarity = RareHardware(arguments.nested("sra"))
+        self._proportion = Proportion(arguments.nested("proportional"))
         self._overrides: dict[str, Strategies] = {}
 
     def open(self, ssn: session.Session) -> None:
@@ -81,22 +79,6 @@ class Plugin:
 
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""
-
-    def _nested(self, name: str) -> configuration.Arguments:
-        return configuration.Arguments(self._arguments.mapping(name), f"{name}: ")
-
-    def _configured(self, values: Mapping[str, Any]) -> dict[str, Strategy]:
-        if not values:
-            return {
-                "cpu": Strategy(is_most=False, weight=1),
-                "memory": Strategy(is_most=False, weight=1),
-            }
-        strategies = {}
-        for name, value in values.items():
-            entry = configuration.Arguments(value if isinstance(value, Mapping) else {})
-            weight = entry.integer("weight", 1)
-            strategies[name] = Strategy(entry.text("type", LEAST) == MOST, max(weight, 1))
-        return strategies
 
     def _score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         fit = self._fit(task, view) * (BEST * self._weight)
@@ -150,11 +132,10 @@ class RareHardware:
     def __init__(self, arguments: configuration.Arguments) -> None:
         weight = arguments.integer("weight", 0)
         self._weight = weight if arguments.boolean("enable", default=False) else 0
-        own = configuration.Arguments(arguments.mapping("resourceWeight"))
-        self._weights = {}
-        for name in _listed(arguments.text("resources", "")):
-            value = own.integer(name, 1)
-            self._weights[name] = value if value >= 0 else 1
+        own = arguments.nested("resourceWeight")
+        self._weights = {
+            name: own.integer(name, 1, least=0) for name in _listed(arguments.text("resources", ""))
+        }
 
     def points(
         self, task: entities.Task, view: node_views.NodeView, names: Sequence[str]
@@ -180,7 +161,7 @@ class Proportion:
 
     def __init__(self, arguments: configuration.Arguments) -> None:
         self.is_enabled = arguments.boolean("enable", default=False)
-        rates = configuration.Arguments(arguments.mapping("resourceProportion"))
+        rates = arguments.nested("resourceProportion")
         self._rates = {
             name: (rates.number(f"{name}.cpu", 1.0), rates.number(f"{name}.memory", 1.0))
             for name in _listed(arguments.text("resources", ""))
@@ -209,6 +190,23 @@ class Proportion:
                 extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, passed)
             )
         return checks
+
+
+def _configured(arguments: configuration.Arguments) -> dict[str, Strategy]:
+    """Return the strategies by resource."""
+    if not arguments.values:
+        return {
+            "cpu": Strategy(is_most=False, weight=1),
+            "memory": Strategy(is_most=False, weight=1),
+        }
+    strategies = {}
+    for name in arguments.values:
+        entry = arguments.nested(name)
+        kind = entry.text("type", LEAST)
+        if kind not in (LEAST, MOST):
+            kind = entry.record_invalid("type", kind, f"{LEAST} or {MOST}", LEAST)
+        strategies[name] = Strategy(kind == MOST, entry.integer("weight", 1, least=1))
+    return strategies
 
 
 def _annotations(task: entities.Task) -> tuple[str, str]:

@@ -76,9 +76,10 @@ class Plugin:
         weights = {name: arguments.integer(name, usual) for name, usual in defaults.items()}
         negative = [name for name, weight in weights.items() if weight < 0]
         for name in negative:
-            arguments.complaints.append(
-                f"plugin usage: arguments.{name}: {weights[name]} is negative; {defaults[name]} is "
-                "used, and the defaults of the other weights"
+            arguments.complain(
+                name,
+                f"{weights[name]} is negative; {defaults[name]} is used, and the defaults of the "
+                "other weights",
             )
         self._weight, *parts = (defaults if negative else weights).values()
         self._weights = np.array(parts[:2], np.float64)
@@ -97,7 +98,7 @@ class Plugin:
                 _amount(estimator, "memory", "be_mem", "200Mi", 2**20),
             ),
         )
-        self._complaints = [*arguments.complaints, *thresholds.complaints, *estimator.complaints]
+        self._complaints = arguments.complaints
         self._measured: _Loads = np.zeros((2, 0))
         self._has_measured: extension_points.Mask = np.zeros(0, np.bool_)
         self._capacity: _Loads = np.zeros((2, 0))
@@ -246,7 +247,7 @@ class _Group(Mapping[str, Any]):
 
 
 def _nested(arguments: configuration.Arguments, name: str) -> configuration.Arguments:
-    return configuration.Arguments(_Group(arguments, name), f"plugin usage: {name}.")
+    return arguments.inside(name, _Group(arguments, name))
 
 
 def _within(
@@ -269,7 +270,7 @@ def _amount(
     try:
         return float(units.amount(resource, arguments.text(name, default)))
     except ValueError as error:
-        arguments.complaints.append(f"plugin usage: {name}: {error}; {default!r} is used")
+        arguments.complain(name, f"{error}; {default!r} is used")
         return float(units.amount(resource, default))
 
 

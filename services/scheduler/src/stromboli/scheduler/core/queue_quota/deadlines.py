@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
+from stromboli.shared.jobspec import waiting_time
 
 WAITING_TIME = "sla-waiting-time"
 
@@ -18,7 +19,7 @@ class Deadlines:
 
     def __init__(self, ssn: session.Session, default: str = "") -> None:
         self._session = ssn
-        self._default = self._waiting_time("plugin sla", default)
+        self._default = self._waiting_time("plugin sla: arguments", default)
         self._known: dict[str, datetime | None] = {}
 
     @classmethod
@@ -31,7 +32,8 @@ class Deadlines:
     def of(self, job: entities.Job) -> datetime | None:
         """Return the deadline of the job; None if it has none."""
         if job.key not in self._known:
-            own = self._waiting_time(f"PodGroup {job.key}", job.waiting_time) or self._default
+            own = self._waiting_time(f"PodGroup {job.key}: annotations", job.waiting_time)
+            own = own or self._default
             try:
                 self._known[job.key] = None if own is None else durations.after(job.created, own)
             except OverflowError:
@@ -51,12 +53,11 @@ class Deadlines:
         return (first > second) - (first < second)
 
     def _waiting_time(self, where: str, text: str) -> timedelta | None:
-        """Return the duration; None if it is not positive or, with a complaint, cannot be read."""
+        """Return the duration; None, with a complaint, if it cannot be used."""
         if not text:
             return None
         try:
-            duration = durations.duration(text)
+            return waiting_time.parse(text)
         except ValueError as error:
-            self._session.complaints.append(f"{where}: {WAITING_TIME}: {error}")
+            self._session.complaints.append(f"{where}.{WAITING_TIME}: {error}; it is ignored")
             return None
-        return duration if duration > timedelta(0) else None

@@ -74,7 +74,7 @@ class Plugin:
             self._policy, self._weight = "", 0
         for name in ("AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"):
             if arguments.boolean(f"{PREFIX}{name}", default=False):
-                arguments.complaints.append(f"{PREFIX}{name}: Ascend GPUs are not supported")
+                arguments.complain(f"{PREFIX}{name}", "Ascend GPUs are not supported")
         if self._policy == FRAGMENTATION:
             fragmentation.compile_kernels()
 
@@ -88,9 +88,10 @@ class Plugin:
     def _layouts(self) -> tuple[mig.ModelGeometries, ...]:
         for name in ("KnownGeometriesCMName", "KnownGeometriesCMNamespace"):
             if self._arguments.text(f"{PREFIX}{name}", ""):
-                self._arguments.complaints.append(
-                    f"{PREFIX}{name}: ConfigMaps are not read; write its knownMigGeometries into "
-                    f"{PREFIX}KnownGeometries"
+                self._arguments.complain(
+                    f"{PREFIX}{name}",
+                    "ConfigMaps are not read; write its knownMigGeometries into "
+                    f"{PREFIX}KnownGeometries",
                 )
         name = f"{PREFIX}KnownGeometries"
         written = self._read(name, list[dict[str, Any]], "a list of models with geometries", [])

@@ -144,9 +144,7 @@ class Plugin:
         try:
             return _bounded(text)
         except ValueError as error:
-            self._arguments.complaints.append(
-                f"plugin {NAME}: arguments.{name}: {error}; {default} is used"
-            )
+            self._arguments.complain(name, f"{error}; {default} is used")
             return durations.duration(default)
 
 

@@ -61,9 +61,9 @@ class Plugin:
         self._timeout_s = _timeout(arguments).total_seconds()
         self._managed = _managed(arguments)
         if not self._prefix.startswith(("http://", "https://")) and any(self._verbs.values()):
-            arguments.complaints.append(
-                f"plugin extender: arguments.extender.urlPrefix: {self._prefix!r} is not an "
-                "http:// or https:// URL; no request is sent"
+            arguments.complain(
+                "extender.urlPrefix",
+                f"{self._prefix!r} is not an http:// or https:// URL; no request is sent",
             )
             self._verbs = dict.fromkeys(_VERBS, "")
         self._complaints = arguments.complaints
@@ -389,13 +389,11 @@ def _timeout(arguments: configuration.Arguments) -> timedelta:
 
 def _managed(arguments: configuration.Arguments) -> frozenset[str] | None:
     """Return the resources that the extender manages, None for all tasks."""
-    listed = arguments.values.get("extender.managedResources")
-    if listed is None:
-        return None
-    if isinstance(listed, Sequence) and not isinstance(listed, str):
+    listed = arguments.values.get("extender.managedResources") or []
+    if isinstance(listed, list | tuple):
         names = [each.get("name") if isinstance(each, Mapping) else each for each in listed]
-        texts = frozenset(name for name in names if isinstance(name, str))
-        if len(texts) == len(set(names)):
-            return texts or None
+        texts = [name for name in names if isinstance(name, str)]
+        if len(texts) == len(names):
+            return frozenset(texts) or None
     arguments.record_invalid("extender.managedResources", listed, "a list of names", "all tasks")
     return None

@@ -65,7 +65,7 @@ class Plugin:
         try:
             return durations.duration(text)
         except ValueError as error:
-            self._complaints.append(f"plugin tdm: arguments.tdm.evict.period: {error}")
+            self._arguments.complain("tdm.evict.period", str(error))
             return PERIOD
 
     def _check(
