@@ -1,6 +1,8 @@
 """What the embedded cluster keeps of its changes for watches."""
 
 import asyncio
+import gc
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,37 @@ async def test_versions_of_an_object_share_their_metadata(tmp_path: Path) -> Non
         assert all(it.key is it.stored.key for it in events)
     assert len({id(it.stored.labels) for it in kept.events}) == 2
     await again.close()
+
+
+async def test_a_version_takes_its_bytes_and_little_more(tmp_path: Path) -> None:
+    """A job of one pod has 14 versions of four objects."""
+    kept = state.State(tmp_path / "cluster", events_kept=1_000)
+    await kept.open()
+    await kept.change(state.key_of(CONFIG_MAPS, "default", "c"), "ADDED", _document(0), "create")
+    tracemalloc.start()
+    try:
+        for step in range(1, 201):
+            key = state.key_of(CONFIG_MAPS, "default", "c")
+            await kept.change(key, "MODIFIED", _document(step), "update")
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    bytes_of_objects = sum(len(event.stored.raw) for event in kept.events[1:])
+    print((taken - bytes_of_objects)/200)
+    assert taken - bytes_of_objects < 200 * 400
+    await kept.close()
+
+
+def _document(step: int) -> dict[str, Any]:
+    document = objects.read(objects.config_map("c"))
+    document["metadata"] |= {
+        "namespace": "default",
+        "uid": "u1",
+        "labels": {f"label-{number}": "x" * 30 for number in range(5)},
+        "ownerReferences": [{"uid": "o1"}],
+    }
+    return document | {"data": {"step": str(step), "x": "x" * 900}}
 
 
 async def test_a_change_wakes_only_the_watches_of_its_resource(tmp_path: Path) -> None:

@@ -335,4 +335,6 @@ def _stored(key: Key, document: Document, version: int, known: Stored | None) ->
         uid = known.uid if known.uid == uid else uid
         labels = known.labels if known.labels == labels else labels
         owners = known.owners if known.owners == owners else owners
-    return Stored(key, _ENCODER.encode(document), version, uid, labels, owners)
+    # A copy, because the encoder's result keeps its whole buffer, up to half of it unused.
+    raw = bytes(memoryview(_ENCODER.encode(document)))
+    return Stored(key, raw, version, uid, labels, owners)
