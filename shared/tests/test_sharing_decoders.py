@@ -177,7 +177,11 @@ def test_a_job_decodes_as_by_a_plain_decoder(raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b'{"spec":{"minAvailable":"one"}}', b'{"status":{"conditions":[{}]}}', b'{"spec":{"tasks":[1]}}'],
+    [
+        b'{"spec":{"minAvailable":"one"}}',
+        b'{"status":{"conditions":[{}]}}',
+        b'{"spec":{"tasks":[1]}}',
+    ],
 )
 def test_an_invalid_job_has_the_error_of_a_plain_decoder(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError) as plain:

@@ -62,8 +62,8 @@ def resource_of(kind: port.AnyKind) -> str:
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """An object as bytes, and the metadata that is needed without decoding it. The versions of an
-    object share its key and what is equal of its metadata: a job of one pod has 14 versions of four
-    objects in ``State.events``."""
+    object share its key and what is equal of its metadata: a job of one pod leaves 14 of them in
+    ``State.events``."""
 
     key: Key
     raw: bytes
