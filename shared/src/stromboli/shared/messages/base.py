@@ -42,6 +42,11 @@ def type_name(message: msgspec.Struct | type[msgspec.Struct]) -> str:
     return _NAMES[message if isinstance(message, type) else type(message)]
 
 
+def is_message(struct: type[msgspec.Struct]) -> bool:
+    """Whether a type has a type name on topics."""
+    return struct in _NAMES
+
+
 def encode(message: msgspec.Struct) -> bytes:
     """The value of a record: JSON with a stable order of fields."""
     return _ENCODER.encode(message)

@@ -4,7 +4,7 @@ The value of a snapshot is the projection of the object. A tombstone is a record
 its headers have the object's uid and resourceVersion.
 """
 
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from stromboli.shared.api import (
     batch,
     core,
     flow,
+    kinds,
+    meta,
     numa,
     reservation,
     resource,
@@ -21,17 +23,19 @@ from stromboli.shared.api import (
     topology,
 )
 from stromboli.shared.decoding import Instant
-from stromboli.shared.messages import pod_decoder
-from stromboli.shared.messages.base import Message, register, type_name
+from stromboli.shared.messages import base, sharing_decoders
+from stromboli.shared.messages.base import Message, is_message, register, type_name
+
+T = TypeVar("T", bound=meta.Object)
 
 register("stromboli.cluster.node_observed.v1")(core.Node)
-register("stromboli.cluster.pod_observed.v1", pod_decoder.PodDecoder())(core.Pod)
+register("stromboli.cluster.pod_observed.v1", sharing_decoders.PodDecoder())(core.Pod)
 register("stromboli.cluster.priority_class_observed.v1")(core.PriorityClass)
-register("stromboli.cluster.pod_group_observed.v1", pod_decoder.PodGroupDecoder())(
+register("stromboli.cluster.pod_group_observed.v1", sharing_decoders.PodGroupDecoder())(
     scheduling.PodGroup
 )
 register("stromboli.cluster.queue_observed.v1")(scheduling.Queue)
-register("stromboli.cluster.job_observed.v1")(batch.Job)
+register("stromboli.cluster.job_observed.v1", sharing_decoders.JobDecoder())(batch.Job)
 register("stromboli.cluster.command_observed.v1")(batch.Command)
 register("stromboli.cluster.namespace_observed.v1")(core.Namespace)
 register("stromboli.cluster.job_template_observed.v1")(flow.JobTemplate)
@@ -52,6 +56,20 @@ register("stromboli.cluster.resource_slice_observed.v1")(resource.ResourceSlice)
 register("stromboli.cluster.resource_claim_observed.v1")(resource.ResourceClaim)
 register("stromboli.cluster.node_shard_observed.v1")(shard.NodeShard)
 register("stromboli.cluster.advance_reservation_observed.v1")(reservation.AdvanceReservation)
+
+
+def decode_object(kind: kinds.Kind[T], raw: bytes) -> T:
+    """Decodes a response of the API server as records of its kind are decoded, so that cached
+    objects share their equal parts. Raises msgspec.DecodeError.
+
+    Pods are decoded alone: in a response each has a volume with a random name, so no two specs are
+    equal, and they would displace those of the records from the table.
+    """
+    if kind is kinds.PODS or not is_message(kind.struct):
+        return kind.decode(raw)
+    obj: Any = base.decode(type_name(kind.struct), raw)
+    return obj  # type: ignore[no-any-return]  # the type that the name is registered for
+
 
 GONE = "stromboli.cluster.object_gone.v1"
 """The message type of tombstones."""

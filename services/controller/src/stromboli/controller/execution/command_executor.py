@@ -21,6 +21,7 @@ from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import cluster as cluster_messages
 from stromboli.shared.runtime import runtime, telemetry
 
 _log = structlog.get_logger(__name__)
@@ -117,7 +118,8 @@ class CommandExecutor:
         key = f"{namespace}/{name}" if namespace else name
         _requests.add(1, {"verb": "get", "kind": kind.kind})
         try:
-            obj: meta.Object = kind.decode(await self._cluster.get(kind, namespace, name))
+            raw = await self._cluster.get(kind, namespace, name)
+            obj: meta.Object = cluster_messages.decode_object(kind, raw)
         except errors.NotFoundError:
             known = self._cache.state(kind, key) if kind in topics.SNAPSHOTS else None
             if isinstance(known, meta.Object):
@@ -333,7 +335,7 @@ class CommandExecutor:
 
     def _observe(self, kind: kinds.Kind[Any], raw: bytes) -> meta.Object | None:
         try:
-            written: meta.Object = kind.decode(raw)
+            written: meta.Object = cluster_messages.decode_object(kind, raw)
         except msgspec.DecodeError as error:
             # The write is done; the snapshot topic will show that the object is unreadable.
             _log.warning("response not readable", kind=kind.kind, reason=str(error))

@@ -28,6 +28,9 @@ from stromboli.shared import keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.api.batch import Job
 
+MOST_RELEASED = 16
+"""The pods of a finished job up to which its values are dropped: deriving them takes 0.5 ms."""
+
 
 class _DerivationInputs(msgspec.Struct, frozen=True):
     """Fields of a job from which the values of its pods are derived."""
@@ -208,6 +211,10 @@ class JobPods:
         pods = (*(it.pod for it in self._known.values()), *self._departed)
         return frozenset(it.metadata.uid for it in arrays.unrecorded(self._job, pods))
 
+    def is_settled(self, most: int) -> bool:
+        """Whether no pod is unsettled or has to be deleted, and there are at most ``most`` pods."""
+        return not self._unsettled and not self._to_delete and len(self._known) <= most
+
     def settle(self, uid: str) -> None:
         """Note that the published state of the pod is its current state."""
         self._unsettled.pop(uid, None)
@@ -356,6 +363,14 @@ def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
         known.follow(job, sorted(changed))
     job_pods: JobPods = known
     return job_pods
+
+
+def release_finished(cache: controller_cache.ControllerCache, job: Job, pods: JobPods) -> None:
+    """Drop the values of a finished job without work: they take 3 kB per job, and most jobs of a
+    cluster have finished. A later change derives them again, in O(pods); so those of a job with
+    many pods, which are deleted one by one, are kept until the job is deleted."""
+    if job.status.state.phase in lifecycle.FINISHED and pods.is_settled(MOST_RELEASED):
+        cache.derived.pop(job.metadata.owner_key, None)
 
 
 def status_ending_pods(

@@ -104,6 +104,9 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     plan = (deleted, *_decide(cache, job, observed, events, now))
     if _needs_values(plan) and not cache.is_complete(job):
         return ((complete_specs.read(kinds.JOBS, job),),)
+    # 10. Nothing is left to do for a finished job: keep no more of it than its objects.
+    if not any(plan):
+        job_pods.release_finished(cache, job, observed)
     return plan
 
 

@@ -352,6 +352,7 @@ class ControllerCache:
     def _follow(self, change: snapshot.Change) -> tuple[ReconcileKey, ...]:
         before, after = change.before, change.after
         if isinstance(before, meta.Object):
+            self.blockers.pop(before.metadata.owner_key, None)  # it would keep an old job alive
             if not isinstance(after, meta.Object) or after.metadata.uid != before.metadata.uid:
                 self._deleting.discard(before.metadata.uid)
                 self._specs.forget(before.metadata.uid)
@@ -360,7 +361,6 @@ class ControllerCache:
                 self.plans.forget(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
                 self.derived.pop(before.metadata.owner_key, None)
-                self.blockers.pop(before.metadata.owner_key, None)
                 self._changed.pop(before.metadata.owner_key, None)
                 self.published.note_departure(job_of(before), before)
             if isinstance(before, core.Pod):

@@ -1,6 +1,7 @@
-"""Pods are decoded as by a plain decoder, and equal parts of them are one object."""
+"""Pods and jobs are decoded as by a plain decoder, and equal parts of them are one object."""
 
 import itertools
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,8 @@ import msgspec
 import pytest
 
 from stromboli.shared import decoding
-from stromboli.shared.api import core, kinds
-from stromboli.shared.messages import base, pod_decoder
+from stromboli.shared.api import batch, core, kinds, meta
+from stromboli.shared.messages import base, cluster, sharing_decoders
 from stromboli.testkit import builders, served_pods
 
 PLAIN = decoding.decoder_of(core.Pod)
@@ -59,7 +60,7 @@ def gang(pods: int) -> Iterator[bytes]:
     ],
 )
 def test_a_pod_decodes_as_by_a_plain_decoder(raw: bytes) -> None:
-    decoder = pod_decoder.PodDecoder()
+    decoder = sharing_decoders.PodDecoder()
     for _ in range(2):  # the second time from the tables
         assert decoder.decode(raw) == PLAIN.decode(raw)
 
@@ -82,12 +83,12 @@ def test_an_invalid_pod_has_the_error_of_a_plain_decoder(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError) as plain:
         decoding.decode(PLAIN, raw)
     with pytest.raises(msgspec.DecodeError) as found:
-        decoding.decode(pod_decoder.PodDecoder(), raw)
+        decoding.decode(sharing_decoders.PodDecoder(), raw)
     assert str(found.value) == str(plain.value)
 
 
 def test_pods_of_a_gang_share_what_is_equal_whatever_their_nodes_and_addresses() -> None:
-    decoder = pod_decoder.PodDecoder()
+    decoder = sharing_decoders.PodDecoder()
     first, second = (decoder.decode(raw) for raw in gang(2))
     assert (first.spec.node_name, second.spec.node_name) == ("n0", "n1")
     assert (first.status.pod_ip, second.status.pod_ip) == ("10.0.0.0", "10.0.0.1")
@@ -98,7 +99,7 @@ def test_pods_of_a_gang_share_what_is_equal_whatever_their_nodes_and_addresses()
 
 def test_labels_of_pods_with_equal_parts_differ() -> None:
     """The dicts are not shared, only their values."""
-    decoder = pod_decoder.PodDecoder()
+    decoder = sharing_decoders.PodDecoder()
     indexes = [decoder.decode(raw).metadata.annotation("volcano.sh/task-index") for raw in gang(3)]
     assert indexes == ["0", "1", "2"]
 
@@ -114,12 +115,12 @@ def test_a_pod_of_a_gang_takes_a_third_of_the_memory() -> None:
         tracemalloc.stop()
         return size / len(pods)
 
-    assert taken(pod_decoder.PodDecoder()) < taken(PLAIN) / 3
+    assert taken(sharing_decoders.PodDecoder()) < taken(PLAIN) / 3
 
 
 def test_pods_that_share_nothing_do_not_fill_the_tables() -> None:
     """Any user may create pods with large specs and distinct labels."""
-    decoder = pod_decoder.PodDecoder()
+    decoder = sharing_decoders.PodDecoder()
     largest = 0
     tracemalloc.start()
     for number in itertools.count():
@@ -128,10 +129,10 @@ def test_pods_that_share_nothing_do_not_fill_the_tables() -> None:
         document = {"metadata": {"labels": labels}, "spec": spec}
         decoder.decode(msgspec.json.encode(document))
         largest = max(largest, tracemalloc.get_traced_memory()[0])
-        if number * 9000 > 3 * pod_decoder.MOST_BYTES:
+        if number * 9000 > 3 * sharing_decoders.MOST_BYTES:
             break
     tracemalloc.stop()
-    assert largest < 6 * pod_decoder.MOST_BYTES
+    assert largest < 6 * sharing_decoders.MOST_BYTES
 
 
 def test_records_of_pods_are_decoded_so() -> None:
@@ -140,3 +141,89 @@ def test_records_of_pods_are_decoded_so() -> None:
     assert isinstance(first, core.Pod)
     assert isinstance(second, core.Pod)
     assert first.spec.containers is second.spec.containers
+
+
+def finished_jobs(count: int) -> Iterator[bytes]:
+    """Jobs of one template, as the API server returns them."""
+    at = "2026-01-01T12:00:00Z"
+    status = batch.JobStatus(
+        state=batch.JobState(phase="Completed", reason="Succeeded"),
+        conditions=tuple(batch.JobCondition(status=it) for it in ("Pending", "Running")),
+    )
+    spec = {"containers": [{"name": "main", "image": "busybox", "command": ["x" * 1_000]}]}
+    for number in range(count):
+        job = builders.make_job(f"j{number}", tasks=[builders.make_task()])
+        document = msgspec.json.decode(msgspec.json.encode(job))
+        document["spec"]["tasks"][0]["template"] = {"spec": spec}
+        document["status"] = msgspec.to_builtins(status) | {"startedAt": at}
+        document["metadata"]["managedFields"] = [{"manager": "strom", "fieldsV1": "f" * 2_000}]
+        yield msgspec.json.encode(document)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        next(finished_jobs(1)),
+        b'{"metadata":{"name":"j"},"spec":{"tasks":[{"template":{"spec":{"a":1}}}]}}',
+        b'{"metadata":{"name":"j"},"spec":{},"status":{}}',
+        b"{}",
+    ],
+)
+def test_a_job_decodes_as_by_a_plain_decoder(raw: bytes) -> None:
+    decoder = sharing_decoders.JobDecoder()
+    for _ in range(2):
+        assert decoder.decode(raw) == kinds.JOBS.decode(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"spec":{"minAvailable":"one"}}',
+        b'{"status":{"conditions":[{}]}}',
+        b'{"spec":{"tasks":[1]}}',
+    ],
+)
+def test_an_invalid_job_has_the_error_of_a_plain_decoder(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError) as plain:
+        kinds.JOBS.decode(raw)
+    with pytest.raises(msgspec.DecodeError) as shared:
+        sharing_decoders.JobDecoder().decode(raw)
+    assert str(shared.value) == str(plain.value)
+
+
+def test_jobs_of_one_template_take_a_quarter_of_the_memory() -> None:
+    """A job's raw pod templates refer to all bytes from which they were decoded."""
+
+    def bytes_per_job(decoder: decoding.Decoder[batch.Job]) -> float:
+        tracemalloc.start()
+        jobs = [decoder.decode(raw) for raw in finished_jobs(200)]
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return size / len(jobs)
+
+    plain = bytes_per_job(decoding.decoder_of(batch.Job))
+    assert bytes_per_job(sharing_decoders.JobDecoder()) < plain / 4
+
+
+def test_jobs_of_different_templates_do_not_keep_the_rest_of_their_bytes() -> None:
+    """Most of a response may be managed fields."""
+    raw = next(finished_jobs(1)).replace(b"busybox", b"unshared" * 4_000)
+    before = sys.getrefcount(raw)
+    plain = kinds.JOBS.decode(raw)
+    assert sys.getrefcount(raw) == before + 1
+    job = sharing_decoders.JobDecoder().decode(raw)
+    assert sys.getrefcount(raw) == before + 1
+    assert job == plain
+
+
+@pytest.mark.parametrize("kind", [kinds.JOBS, kinds.POD_GROUPS, kinds.PODS, kinds.SECRETS])
+def test_a_response_is_decoded_as_its_kind(kind: kinds.Kind[meta.Object]) -> None:
+    raw = b'{"metadata":{"name":"o","uid":"u"}}'
+    assert cluster.decode_object(kind, raw) == kind.decode(raw)
+
+
+def test_jobs_from_responses_and_records_share_their_specs() -> None:
+    first, second = finished_jobs(2)
+    record = base.decode(base.type_name(batch.Job), first)
+    assert isinstance(record, batch.Job)
+    assert cluster.decode_object(kinds.JOBS, second).spec is record.spec
