@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -136,7 +137,7 @@ def test_when_the_job_is_deleted_all_calls_fail_with_the_reason(client: Client) 
 def test_a_refused_job_leaves_no_files(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # read once from the environment
     with pytest.raises(errors.RejectedError, match="no-such-queue"):
         JobExecutor(1, options=WorkerOptions(queue="no-such-queue"), client=client)
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,10 +40,11 @@ def view(request: pytest.FixtureRequest, views: list[str]) -> str:
 
 
 class LauncherRunner:
-    """Starts containers; ``uid`` marks their processes."""
+    """Starts containers; ``uid`` marks their processes: no other test has it, also not one that
+    runs beside this one with other parameters in a folder of the same name."""
 
     def __init__(self, folder: Path, view: str) -> None:
-        self.folder, self.view, self.uid = folder, view, folder.name
+        self.folder, self.view, self.uid = folder, view, str(uuid.uuid4())
         self.output = Output(folder / "log")
 
     async def start(
@@ -468,10 +470,10 @@ async def test_each_line_has_the_time_at_which_its_first_byte_arrived(tmp_path: 
 async def test_lines_before_a_time_are_left_out(tmp_path: Path) -> None:
     log = segments.Segments(str(tmp_path), KEEP_BYTES)
     log.write(b"early\n")
+    log.write(b"late\n")
     index = tmp_path / (segments.name_of(0) + segments.TIMES)
     entries = ((0, 1_000_000_000), (6, 4_999_999_999))
     index.write_bytes(b"".join(segments.TIME.pack(*entry) for entry in entries))
-    log.write(b"late\n")
     since = datetime.fromtimestamp(5, UTC)
     assert await read_lines(tmp_path, since=since) == ["late"]
     assert await read_lines(tmp_path, since=since, timestamps=True) == [

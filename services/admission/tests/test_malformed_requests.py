@@ -1,10 +1,12 @@
 """Malicious bodies: each gets a quick response with its errors."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -129,12 +131,14 @@ async def test_reviews_of_large_jobs_do_not_block_other_requests(entry_points: E
         for number in range(1_000)
     ]
     document = manifests.job(tasks=tasks, policies=[{"event": "x"}] * 5_000)
-    answers = asyncio.gather(
-        *(entry_points.rest.post("/v1/check", json={"objects": [document]}) for _ in range(8))
-    )
-    longest_s = await cpu_time.longest_turn_s(answers)
-    assert {answer.status_code for answer in await answers} == {422}
-    assert longest_s < 1.0
+
+    async def answers() -> list[httpx.Response]:
+        post, body = entry_points.rest.post, {"objects": [document]}
+        return await asyncio.gather(*(post("/v1/check", json=body) for _ in range(8)))
+
+    answered, longest_s = await cpu_time.longest_turn_s(answers, enough_s=1.0)
+    assert {answer.status_code for answer in answered} == {422}
+    assert longest_s <= 1.0
 
 
 @pytest.mark.parametrize("path", ["/v1/apply", "/v1/check"])
@@ -143,10 +147,9 @@ async def test_a_request_has_a_limited_number_of_objects(
 ) -> None:
     """A body of 3 MiB has room for a million empty objects, each with its own violation."""
     body = b'{"objects":[' + b"{}," * 500_000 + b"{}]}"
-    post = entry_points.rest.post(path, content=body, headers=JSON)
-    answering = asyncio.ensure_future(post)
-    assert await cpu_time.longest_turn_s(answering) < 5
-    answer = answering.result()
+    post = functools.partial(entry_points.rest.post, path, content=body, headers=JSON)
+    answer, longest_s = await cpu_time.longest_turn_s(post, enough_s=5)
+    assert longest_s <= 5
     assert answer.status_code == 422
     (violation,) = answer.json()["violations"]
     assert violation == {
@@ -158,8 +161,7 @@ async def test_a_request_has_a_limited_number_of_objects(
 
 async def test_a_long_kind_is_refused_quickly(entry_points: EntryPoints) -> None:
     objects = [{"apiVersion": "v1", "kind": "Jo" * 1_400_000}]
-    answering = asyncio.ensure_future(
-        entry_points.rest.post("/v1/check", json={"objects": objects})
-    )
-    assert await cpu_time.longest_turn_s(answering) < 0.25
-    assert answering.result().status_code == 422
+    post = functools.partial(entry_points.rest.post, "/v1/check", json={"objects": objects})
+    answer, longest_s = await cpu_time.longest_turn_s(post, enough_s=0.25)
+    assert longest_s <= 0.25
+    assert answer.status_code == 422

@@ -242,18 +242,24 @@ def pod(number: int) -> dict[str, object]:
 
 
 async def test_probes_are_answered_within_a_second_while_many_pods_are_listed(
-    bus: bus_port.Bus, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """In CPU time of the event loop, with a margin of two: other processes do not count."""
+    pods = tuple(json.dumps(pod(number)).encode() for number in range(PODS))
+    folders = map(str, itertools.count())
 
     async def listed() -> None:
-        async with cluster, shell.monitoring(bus, cluster):
+        folder = tmp_path / next(folders)
+        folder.mkdir()
+        cluster = Crowded(folder / "crowded")
+        cluster.pods = pods
+        async with (
+            EmbeddedBus(folder / "log.db") as bus,
+            cluster,
+            shell.monitoring(bus, cluster),
+        ):
             read, _ = await records.read(bus, topics.PODS)
             assert len(read) == PODS
 
-    cluster = Crowded(tmp_path / "crowded")
-    cluster.pods = tuple(json.dumps(pod(number)).encode() for number in range(PODS))
-    work = asyncio.create_task(listed())
-    longest = await cpu_time.longest_turn_s(work)
-    work.result()
-    assert longest < HELD_S
+    _, longest_s = await cpu_time.longest_turn_s(listed, enough_s=HELD_S)
+    assert longest_s <= HELD_S

@@ -9,6 +9,9 @@ byte by byte would hold a connection indefinitely (*slow loris*). Rules:
    ``MIN_BODY_BYTES_PER_S`` arrive on average, or the body ends. Periods in which the server itself
    paused reading do not count.
 3. If ``max_connections`` connections are open, a new one is answered with 503 and closed.
+4. What arrived before a time limit counts, even if it is read later: after the machine has stopped
+   for seconds, timers may fire before the event loop reads. So each timer that would end a
+   connection lets the loop read first.
 
 A response of any length may take any time: watches stream for hours.
 """
@@ -23,6 +26,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 MIN_BODY_BYTES_PER_S = 256
 """Minimum average rate: far below that of any real network, and far above that of a client that
 sends one byte per second."""
+
+READ_FIRST_S = 0.001
+"""From a timer to the end of its connection: the event loop reads at least once meanwhile."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +74,11 @@ class LimitedProtocol(H11Protocol):
         self._was_paused |= self.flow.read_paused
         self._watch_progress()
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the idle connection, unless its next request is read first."""
+        close = super().timeout_keep_alive_handler
+        self.timeout_keep_alive_task = self.loop.call_later(READ_FIRST_S, close)
+
     @property
     def _current_cycle(self) -> RequestResponseCycle | None:
         """The last request; None before the first one."""
@@ -90,12 +101,15 @@ class LimitedProtocol(H11Protocol):
         self._is_body_timer = is_body
         self._body_bytes, self._was_paused = 0, False
         timeout = self.limits.body_timeout_s if is_body else self.limits.header_timeout_s
-        self._timer = self.loop.call_later(timeout, self._expire)
+        self._timer = self.loop.call_later(timeout, self._read_first)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _read_first(self) -> None:
+        self._timer = self.loop.call_later(READ_FIRST_S, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
