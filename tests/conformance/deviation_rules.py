@@ -193,7 +193,7 @@ def victims_served_first(case: Case, ours: Outcome, theirs: Outcome, found: Foun
 
 
 def protection_by_a_tier(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
-    """Volcano's preempt evicts pods that the plugin gang protects, because another plugin of the
+    """Volcano's preempt evict pods that the plugin gang protects, because another plugin of the
     tier is called after gang and priority agreed on no victim.
     """
     gang_plugin = case.plugin("gang")
@@ -273,70 +273,70 @@ def unequal_tasks_together(case: Case, ours: Outcome, theirs: Outcome, found: Fo
 
 RULES = (
     Rule(
-        "needless victims are spared",
+        "unnecessary victims are not evicted",
         needless_victims,
         5,
-        "evicts running pods of which no place is used",
+        "evict running pods although no task uses their resources",
         ("e-700088", "e-700102", "c-700128", "d-700395", "e-700522"),
     ),
     Rule(
-        "only gangs that stand are nominated",
+        "only gangs that can start are nominated",
         partial_nominations,
         32,
-        "reserves room for gangs that cannot start",
+        "reserve resources for gangs that cannot start",
     ),
     Rule(
-        "room without evictions is nominated",
+        "resources that need no eviction are nominated",
         room_without_evictions,
         8,
-        "leaves room idle that the gang could be promised",
+        "leave resources idle that could be reserved for the gang",
     ),
     Rule(
-        "idle, left-over and reclaimed room count together",
+        "idle, left-over and reclaimed resources count together",
         joined_room,
         1,
-        "starves a gang whose queue deserves the room",
+        "not start a gang whose queue deserves the resources",
         ("c-700037",),
     ),
     Rule(
         "no victims that would be served first",
         victims_served_first,
         1,
-        "evicts pods that take the room back, without end",
+        "evict pods that take the resources back, without end",
         ("c-700520",),
     ),
     Rule(
-        "what a plugin of a tier protects stays",
+        "a pod that a plugin of a tier protects is not evicted",
         protection_by_a_tier,
         2,
-        "evicts pods that the plugin gang protects",
+        "evict pods that the plugin gang protects",
         ("g-700685",),
     ),
     Rule(
         "an undone eviction leaves a bound pod bound",
         bound_pods_run,
         1,
-        "evicts a pod that does not run yet as if it ran",
+        "evict a pod that is not running yet as if it were running",
         ("c-700422",),
     ),
     Rule(
-        "required anti-affinity holds in a session",
+        "required anti-affinity applies within a session",
         anti_affinity_in_a_session,
         1,
-        "nominates two pods to a node that one of them may not share",
+        "nominate two pods to a node that they may not share",
     ),
     Rule(
         "roles that lack their minimum come first",
         roles_that_lack_first,
         1,
-        "starves a gang for which there is room",
+        "not start a gang that fits",
         ("e-700263",),
     ),
     Rule(
         "unequal tasks of a gang are packed together",
         unequal_tasks_together,
         4,
-        "starves a gang for which there is room",
+        "not start a gang that fits",
         ("g-700223", "f-700432", "b-700666"),
     ),
 )
