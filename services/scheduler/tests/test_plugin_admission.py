@@ -88,6 +88,13 @@ def test_what_is_gated_by_others_is_not_yet_to_come(
     assert enters(ssn, "g2") is expected
 
 
+def test_a_job_without_minimum_resources_enters_a_full_cluster_and_reserves_nothing() -> None:
+    group = builders.make_pod_group("g1", queue="a", phase="Pending")
+    objects = [NODE, QUEUE, waiting("full", "12"), group, waiting("g2", "1m")]
+    ssn = sessions.opened(*objects, tier=[sessions.plugin("overcommit")])
+    assert [enters(ssn, name) for name in ("full", "g1", "g2")] == [True, True, False]
+
+
 def test_a_job_past_its_waiting_time_enters_against_later_tiers_only() -> None:
     sla, full = sessions.plugin("sla", {"sla-waiting-time": "1h"}), sessions.plugin("overcommit")
     late = sessions.given([NODE, QUEUE, waiting("g1", "99")], builders.NOON + timedelta(hours=1))
