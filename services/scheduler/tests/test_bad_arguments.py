@@ -163,6 +163,7 @@ def test_each_unknown_strategy_is_named_with_its_place() -> None:
             {"strategies": [{"name": "lowNodeUtilization", "params": {"thresholds": {"cpu": ""}}}]},
             "strategies[0].params.thresholds.cpu: '' is not a whole number; 100 is used",
         ),
+        ("rescheduling", {"interval": "soon"}, "interval: 'soon' is not a duration"),
         (
             "usage",
             {"thresholds": {"cpu": 101}},

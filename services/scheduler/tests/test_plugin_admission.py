@@ -8,6 +8,7 @@ import pytest
 from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import queue_usage
+from stromboli.scheduler.core.queue_quota import deadlines
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
 
@@ -87,6 +88,13 @@ def test_what_is_gated_by_others_is_not_yet_to_come(
     assert enters(ssn, "g2") is expected
 
 
+def test_a_job_without_minimum_resources_enters_a_full_cluster_and_reserves_nothing() -> None:
+    group = builders.make_pod_group("g1", queue="a", phase="Pending")
+    objects = [NODE, QUEUE, waiting("full", "12"), group, waiting("g2", "1m")]
+    ssn = sessions.opened(*objects, tier=[sessions.plugin("overcommit")])
+    assert [enters(ssn, name) for name in ("full", "g1", "g2")] == [True, True, False]
+
+
 def test_a_job_past_its_waiting_time_enters_against_later_tiers_only() -> None:
     sla, full = sessions.plugin("sla", {"sla-waiting-time": "1h"}), sessions.plugin("overcommit")
     late = sessions.given([NODE, QUEUE, waiting("g1", "99")], builders.NOON + timedelta(hours=1))
@@ -126,6 +134,33 @@ def test_an_invalid_waiting_time_is_reported_and_ignored(text: str, problem: str
     (of_plugin, of_job) = ssn.complaints
     assert of_plugin.startswith(f"plugin sla: arguments.sla-waiting-time: {problem}")
     assert of_job.startswith(f"PodGroup default/g1: annotations.sla-waiting-time: {problem}")
+
+
+def test_jobs_whose_waiting_times_end_together_are_left_to_other_plugins() -> None:
+    ssn = sessions.opened(
+        QUEUE,
+        waiting("g1", "1", sla_waiting_time="30m"),
+        waiting("g2", "1", sla_waiting_time="30m"),
+        tier=[sessions.plugin("sla")],
+    )
+    left, right = ssn.jobs["default/g1"], ssn.jobs["default/g2"]
+    read = deadlines.Deadlines(ssn)
+    assert (read.compare(left, right), read.compare(right, left)) == (0, 0)
+
+
+def test_other_plugins_use_the_waiting_time_of_the_plugin_sla() -> None:
+    """``queue-policy`` and ``reservation``. Without ``sla`` only annotations count."""
+    sla = sessions.plugin("sla", {"sla-waiting-time": "1h"})
+    objects = [QUEUE, waiting("g1", "1"), waiting("g2", "1", sla_waiting_time="5m")]
+    for tiers, default in (
+        ([[sessions.plugin("priority")], [sessions.plugin("gang"), sla]], timedelta(hours=1)),
+        ([[sessions.plugin("priority")], [sessions.plugin("gang")]], None),
+    ):
+        ssn = sessions.open_given(sessions.configured(*tiers), sessions.given(objects))
+        read = deadlines.Deadlines.configured(ssn)
+        expected = None if default is None else builders.NOON + default
+        assert read.of(ssn.jobs["default/g1"]) == expected
+        assert read.of(ssn.jobs["default/g2"]) == builders.NOON + timedelta(minutes=5)
 
 
 def quota(hard: core.Quantity, used: core.Quantity, name: str = "cpu") -> core.ResourceQuota:

@@ -64,11 +64,11 @@ def pod(scheduler: str = "volcano", **annotations: str) -> Document:
     return bare_object(kinds.PODS, "worker", metadata={"annotations": annotations}, spec=spec)
 
 
-def flow(*, flow_name: str = "pipeline", **needs: list[str]) -> Document:
+def flow(**needs: list[str]) -> Document:
     """A JobFlow. ``needs``: template -> the templates on which it depends."""
     flows = [{"name": name, "dependsOn": {"targets": targets}} for name, targets in needs.items()]
     return bare_object(
-        kinds.JOB_FLOWS, flow_name, spec={"jobRetainPolicy": "retain", "flows": flows}
+        kinds.JOB_FLOWS, "pipeline", spec={"jobRetainPolicy": "retain", "flows": flows}
     )
 
 

@@ -20,6 +20,12 @@ from stromboli.testkit.admission_cases.manifests import (
     reservation,
 )
 
+
+def _renamed(document: Document, name: str) -> Document:
+    document["metadata"]["name"] = name
+    return document
+
+
 JDB_MIN = keys.JDB_MIN_AVAILABLE
 JDB_MAX = keys.JDB_MAX_UNAVAILABLE
 BOTH_TIERS = {"highestTierAllowed": 1, "highestTierName": "rack"}
@@ -60,9 +66,9 @@ OTHER_KINDS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "a-name-that-no-job-has": ("spec.flows[0].name", flow(**{"a.b": []})),
         "a-flow-of-which-no-job-has-the-name": (
             "metadata.name",
-            flow(flow_name="a.b", a=[], b=["a"]),
+            _renamed(flow(a=[], b=["a"]), "a.b"),
         ),
-        "a-name-without-jobs": ("", flow(flow_name="a.b")),
+        "a-name-without-jobs": ("", _renamed(flow(), "a.b")),
         "the-longest-name": ("", flow(**{"n" * 54: []})),
         "a-name-too-long": ("spec.flows[0].name", flow(**{"n" * 55: []})),
     },
