@@ -96,11 +96,13 @@ async def test_versions_of_an_object_share_their_metadata(tmp_path: Path) -> Non
     await kept.close()
     again = state.State(tmp_path / "cluster", events_kept=1_000)
     await again.open()
-    for events in (kept.events, again.events):
+    for opened in (kept, again):
+        events = opened.events
         assert [it.stored.labels["group"] for it in events] == ["g", "g", "g", "h"]
         for shared in ("key", "uid", "owners"):
             assert len({id(getattr(it.stored, shared)) for it in events}) == 1
         assert all(it.key is it.stored.key for it in events)
+        assert opened.get(events[-1].key) is events[-1].stored
     assert len({id(it.stored.labels) for it in kept.events}) == 2
     await again.close()
 

@@ -320,7 +320,9 @@ class State:
         metadata = document["metadata"]
         namespace = sys.intern(metadata.get("namespace", ""))
         key = Key(sys.intern(resource), namespace, metadata["name"])
-        stored = _stored(key, document, version, self.get(key))
+        stored = self.get(key)
+        if stored is None or stored.version != version:
+            stored = _stored(key, document, version, stored)
         return Event(version, stored.key, change, stored)
 
 
