@@ -27,9 +27,11 @@ ENDED_WITHIN_S = 8.0
 
 def test_a_collector_that_is_away_does_not_hold_up_the_end_of_a_process() -> None:
     """Compose stops services and collector at the same time. Against a process without a
-    collector, because on a busy machine the end of any process takes seconds."""
-    plain_s = ended_after_s({})
-    assert ended_after_s({"OTEL_EXPORTER_OTLP_ENDPOINT": NO_COLLECTOR}) < plain_s + ENDED_WITHIN_S
+    collector, because on a busy machine the end of any process takes seconds. A machine that stops
+    for seconds delays one end; the exporter delays each."""
+    longest_s = ended_after_s({}) + ENDED_WITHIN_S
+    away = {"OTEL_EXPORTER_OTLP_ENDPOINT": NO_COLLECTOR}
+    assert any(ended_after_s(away) < longest_s for _ in range(3))
 
 
 def ended_after_s(environment: dict[str, str]) -> float:

@@ -16,6 +16,7 @@ import uvloop
 from stromboli.shared import errors
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import records
+from stromboli.testkit.doubles import virtual_time
 
 
 def test_a_service_without_facts_is_not_ready() -> None:
@@ -182,6 +183,22 @@ def test_sigterm_lets_the_process_finish_its_work() -> None:
         os.kill(process.pid, signal.SIGTERM)
         assert process.stdout.read() == "finished\n"
         assert process.wait(60) == 0
+
+
+def test_a_machine_that_stops_uses_up_one_step_of_the_time_to_end() -> None:
+    """Else a process that had almost finished its work would exit with an error."""
+
+    async def stopped() -> None:
+        loop, called = asyncio.get_running_loop(), list[float]()
+        assert isinstance(loop, virtual_time.VirtualTimeLoop)
+        runtime.call_after_steps(9.0, 9, lambda: called.append(loop.time()))
+        loop.advance(3600.0)
+        await asyncio.sleep(7.9)
+        assert not called
+        await asyncio.sleep(0.2)
+        assert len(called) == 1
+
+    virtual_time.run(stopped())
 
 
 def test_a_process_that_ends_visits_no_objects_first() -> None:

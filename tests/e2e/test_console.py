@@ -253,8 +253,16 @@ async def test_the_history_has_deleted_jobs_page_by_page(made: ConsoleSystem) ->
     ended = accounting_calls.attempts(
         accounting.AttemptQuery(namespace="default", job="swept", states=("Succeeded",))
     )
+
+    async def attempts() -> int:
+        """0 while the history service starts, which REST reports after a time."""
+        try:
+            return len((await made.client.send(ended)).attempts)
+        except errors.UnavailableError:
+            return 0
+
     async with asyncio.timeout(records.DEADLINE_S):
-        while len((await made.client.send(ended)).attempts) < 130:  # noqa: ASYNC110 - it follows the log
+        while await attempts() < 130:  # noqa: ASYNC110 - it follows the log
             await asyncio.sleep(0.05)
     async with made.login() as browser:
         first = (await browser.get("/history?job=swept&state=Succeeded")).text

@@ -74,7 +74,7 @@ def user(system: System) -> Iterator[User]:
         user.apply(SPARK[-1])
         yield user
         for name in jobs(user):
-            user.delete(name)
+            user.delete(name, may_be_gone=True)  # one has a time to live
         user.until(
             lambda: jobs(user), lambda left: left == []
         )  # the next leader starts from the log

@@ -15,6 +15,10 @@ def requested(*questions: external_calls.ExternalRequest) -> list[external_calls
         return list(caller(questions))
 
 
+PATIENT_S = 60.0
+"""The time limit of requests in tests that are about other errors."""
+
+
 def echo(request: http_server.Request) -> http_server.Reply:
     return http_server.Reply(request.path.encode() + b" " + request.body)
 
@@ -23,7 +27,7 @@ def test_responses_have_the_order_of_the_requests() -> None:
     """However many go out side by side."""
     with http_server.Server(echo) as server:
         questions = [
-            external_calls.ExternalRequest(f"{server.url}/verb", str(at).encode(), timeout_s=60.0)
+            external_calls.ExternalRequest(f"{server.url}/verb", str(at).encode(), PATIENT_S)
             for at in range(50)
         ]
         answers = requested(*questions)
@@ -48,7 +52,7 @@ def test_an_invalid_response_of_an_extender_is_reported_with_its_reason(
     reply: http_server.Reply, error: str
 ) -> None:
     with http_server.Server(lambda request: reply) as server:
-        (answer,) = requested(external_calls.ExternalRequest(server.url, b"{}"))
+        (answer,) = requested(external_calls.ExternalRequest(server.url, b"{}", PATIENT_S))
     assert answer.body == ""
     assert error in answer.error
 
@@ -68,9 +72,10 @@ def test_a_slow_extender_counts_as_failed() -> None:
 
 def test_requests_after_a_failed_one_are_not_sent() -> None:
     """A dead extender costs one timeout, not one for each node."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    answers = requested(*[external_calls.ExternalRequest(f"http://127.0.0.1:{port}", b"{}")] * 500)
+    with socket.socket() as bound:  # it does not listen, and no other process can on its port
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        answers = requested(*[external_calls.ExternalRequest(url, b"{}", PATIENT_S)] * 500)
     assert all(answer.error for answer in answers)
     assert sum("not called" in answer.error for answer in answers) > 400
 

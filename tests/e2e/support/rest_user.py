@@ -75,8 +75,10 @@ class User:
         answer = self._http.post("/v1/apply", json={"objects": documents})
         assert answer.status_code == 200, answer.text
 
-    def delete(self, name: str) -> None:
-        self._http.delete(f"{SPACE}/{name}").raise_for_status()
+    def delete(self, name: str, *, may_be_gone: bool = False) -> None:
+        answer = self._http.delete(f"{SPACE}/{name}")
+        if not (may_be_gone and answer.status_code == httpx.codes.NOT_FOUND):
+            answer.raise_for_status()
 
     def get(self, name: str, what: str = "") -> Any:
         return self._http.get(f"{SPACE}/{name}{what}").raise_for_status().json()

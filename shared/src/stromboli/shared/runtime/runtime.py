@@ -28,6 +28,8 @@ STOP_WITHIN_S = 9.0
 """Maximum seconds from SIGTERM to the end of the process: below the 10 s after which a container
 engine kills it.
 """
+STOP_STEPS = 9
+"""A machine that stops for seconds meanwhile uses up one of these parts of the time."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
 """First and longest pause between retries, in seconds; a broker restarts within seconds."""
@@ -60,6 +62,20 @@ def timer_at(at: float) -> float:
 def loop_time() -> float:
     """The time of the running event loop, in seconds: monotonic, virtual in tests."""
     return asyncio.get_running_loop().time()
+
+
+def call_after_steps(seconds: float, steps: int, call: Callable[[], object]) -> None:
+    """Call after this time of the running event loop, which passes in equal steps: however long the
+    machine stops, work that was interrupted has the other steps to finish."""
+    loop = asyncio.get_running_loop()
+
+    def step(left: int) -> None:
+        if left:
+            loop.call_later(seconds / steps, step, left - 1)
+        else:
+            call()
+
+    step(steps)
 
 
 class Health:
@@ -219,7 +235,7 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> Non
     def ask() -> None:
         if not requested.is_set():
             requested.set()
-            loop.call_later(STOP_WITHIN_S, os._exit, 1)
+            call_after_steps(STOP_WITHIN_S, STOP_STEPS, lambda: os._exit(1))
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
