@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,11 +39,10 @@ def view(request: pytest.FixtureRequest, views: list[str]) -> str:
 
 
 class LauncherRunner:
-    """Starts containers; ``uid`` marks their processes: no other test has it, also not one that
-    runs beside this one with other parameters in a folder of the same name."""
+    """Starts containers; ``uid`` marks their processes, and is that of no other test."""
 
     def __init__(self, folder: Path, view: str) -> None:
-        self.folder, self.view, self.uid = folder, view, str(uuid.uuid4())
+        self.folder, self.view, self.uid = folder, view, os.urandom(8).hex()
         self.output = Output(folder / "log")
 
     async def start(
