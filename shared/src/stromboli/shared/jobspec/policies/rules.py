@@ -308,9 +308,16 @@ def _of_pod_groups() -> Rules:
 
 
 def _of_flows() -> Rules:
-    name = "(object.metadata.name + '-' + f.name)"
+    def is_no_label(name: str) -> str:
+        return f"({name}.size() > 63 || !{name}.matches(r'{_LABEL}'))"
+
+    own, of_job = "object.metadata.name", "(object.metadata.name + '-' + f.name)"
     return {
-        "names": f"variables.flows.filter(f, {name}.size() > 63 || !{name}.matches(r'{_LABEL}'))"
+        "name": _when(
+            f"variables.flows.size() > 0 && {is_no_label(own)}",
+            "'metadata.name: at most 63 lower case letters, digits and -'",
+        ),
+        "names": f"variables.flows.filter(f, !{is_no_label(own)} && {is_no_label(of_job)})"
         ".map(f, 'spec.flows[' + f.name + '].name: the name of its job would have more than 63"
         " characters, or others than lower case letters, digits and -')",
         "targets": "variables.flows.filter(f, f.?dependsOn.?targets.orValue([])"
