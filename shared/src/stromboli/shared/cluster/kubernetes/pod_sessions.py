@@ -137,8 +137,6 @@ class _RemoteExec:
         self._socket = socket
         self._what = what
         self._status: session_frames.Status | None = None
-        on_uvloop = type(asyncio.get_running_loop()).__module__.partition(".")[0] == "uvloop"
-        self._hint = f"; {DISCARDS}" if on_uvloop else ""
 
     async def write(self, data: bytes) -> None:
         """Write to stdin."""
@@ -171,8 +169,9 @@ class _RemoteExec:
         if self._status is None:
             reason = (
                 f"the connection was lost before the command ended (code {self._socket.close_code})"
-                f"{self._hint}"
             )
+            if type(asyncio.get_running_loop()).__module__.partition(".")[0] == "uvloop":
+                reason += f"; {DISCARDS}"
             raise errors.UnavailableError(self._what, reason)
         if (code := self._status.exit_code) is None:
             raise errors.InvalidError(self._what, self._status.message or self._status.reason)

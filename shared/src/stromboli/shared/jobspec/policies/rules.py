@@ -35,6 +35,8 @@ CHANGEABLE = frozenset(
 """Fields of a job's spec that an update may change, at least in part."""
 URI = r"^[a-z][a-z0-9+.-]*://[!-\"$-.0->A-~]*([/?#][!-~]*)?$"
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+OWN_NAME = "object.metadata.name"
+NO_LABEL = "'metadata.name: at most 63 lower case letters, digits and -'"
 
 
 def _list(values: Iterable[str]) -> str:
@@ -129,11 +131,7 @@ def _of_jobs() -> Rules:
     ]
     return {
         "noTask": _when(f"{tasks}.size() == 0", "'spec.tasks: at least one task is required'"),
-        "name": _when(
-            f"{on_create} && (object.metadata.name.size() > 63"
-            f" || !object.metadata.name.matches(r'{_LABEL}'))",
-            "'metadata.name: at most 63 lower case letters, digits and -'",
-        ),
+        "name": _when(f"{on_create} && {_is_no_label(OWN_NAME)}", NO_LABEL),
         "taskNames": f"{tasks}.filter(t, t.?name.orValue('') != '' && "
         f"{tasks}.filter(o, o.?name.orValue('') == t.?name.orValue('')).size() > 1)"
         f".map(t, {path}.name: is duplicate')",
@@ -307,17 +305,16 @@ def _of_pod_groups() -> Rules:
     }
 
 
-def _of_flows() -> Rules:
-    def is_no_label(name: str) -> str:
-        return f"({name}.size() > 63 || !{name}.matches(r'{_LABEL}'))"
+def _is_no_label(name: str) -> str:
+    """The CEL condition that an expression is no DNS label."""
+    return f"({name}.size() > 63 || !{name}.matches(r'{_LABEL}'))"
 
-    own, of_job = "object.metadata.name", "(object.metadata.name + '-' + f.name)"
+
+def _of_flows() -> Rules:
+    is_unusable, job_name = _is_no_label(OWN_NAME), f"({OWN_NAME} + '-' + f.name)"
     return {
-        "name": _when(
-            f"variables.flows.size() > 0 && {is_no_label(own)}",
-            "'metadata.name: at most 63 lower case letters, digits and -'",
-        ),
-        "names": f"variables.flows.filter(f, !{is_no_label(own)} && {is_no_label(of_job)})"
+        "name": _when(f"variables.flows.size() > 0 && {is_unusable}", NO_LABEL),
+        "names": f"variables.flows.filter(f, !{is_unusable} && {_is_no_label(job_name)})"
         ".map(f, 'spec.flows[' + f.name + '].name: the name of its job would have more than 63"
         " characters, or others than lower case letters, digits and -')",
         "targets": "variables.flows.filter(f, f.?dependsOn.?targets.orValue([])"

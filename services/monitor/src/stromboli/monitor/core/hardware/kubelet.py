@@ -68,12 +68,12 @@ class _Block(msgspec.Struct, rename="camel"):
     size: int = 0
 
 
-class _Blocks(msgspec.Struct, rename="camel"):
+class _MemoryTable(msgspec.Struct, rename="camel"):
     allocatable: int = 0
 
 
 class _NumaNodeState(msgspec.Struct, rename="camel"):
-    memory_map: dict[str, _Blocks] | None = None
+    memory_map: dict[str, _MemoryTable] | None = None
 
 
 class _MemoryState(msgspec.Struct, rename="camel"):
@@ -234,9 +234,9 @@ def _allocatable_memory(
     if allocatable is not None and allocatable.memory:
         return allocatable.memory
     return {
-        numa_node: blocks[MEMORY].allocatable
+        numa_node: tables[MEMORY].allocatable
         for numa_node, each in ((state and state.machine_state) or {}).items()
-        if MEMORY in (blocks := each.memory_map or {})
+        if MEMORY in (tables := each.memory_map or {})
     }
 
 

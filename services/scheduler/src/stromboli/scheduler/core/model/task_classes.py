@@ -100,9 +100,9 @@ class TaskClassIndex:
     def _parts_of(self, spec: core.PodSpec) -> _SpecParts:
         """What classes take from a spec.
 
-        The parts of specs that this reads are shared by equal pods (``pod_decoder``), though each
-        pod on a node has a spec of its own. The cache therefore finds parts by identity, and keeps
-        references to them, so that no other object gets their identity.
+        The parts of specs that this reads are shared by equal pods (``sharing_decoders``), though
+        each pod on a node has a spec of its own. The cache therefore finds parts by identity, and
+        keeps references to them, so that no other object gets their identity.
         """
         read = (
             spec.containers,
